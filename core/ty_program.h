@@ -28,13 +28,13 @@
  * before it has no recompute and no backward, and no gradient crosses a cut at or before it. Their
  * layers are in no bucket.
  *
- * Scenarios (ty_workload.h). Where replicas take local steps, the buckets of a step are exchanged
- * after its whole backward, and readers count each collective as the share of one step in it. In a
- * workload without a backward the buckets are exchanged after the last forward. Samples that the
- * devices make themselves are loaded in the compute stream. A position without layers (ty_plan.h,
- * "Actors") only loads: it sends its samples as an activation, and what it receives as a gradient
- * are the weights after the updates. Its begin replaces its own weights with them. The lead of its
- * loads is 1 + the plan's lag, that of everything else 0.
+ * Local steps. Where replicas take local steps, the buckets of a step are exchanged after its whole
+ * backward, and readers count each collective as the share of one step in it. In a workload without
+ * a backward the buckets are exchanged after the last forward.
+ *
+ * Loads. Samples that the devices make themselves are loaded in the compute stream. A position
+ * without layers only loads. It sends its samples as an activation and receives the weights after
+ * the updates as a gradient. Its begin replaces its weights. The lead of its loads is 1 + lag.
  *
  * The list is repeated every step. An instruction's waits refer to the same step; across steps the
  * streams' own order and the compute stream's updates keep weights and gradients apart: forward of

@@ -144,8 +144,7 @@ ty_status codec_open(const codec_backend *backend, void *device, const ty_codec_
     if (status != TY_OK)
         return status;
     codec = ty_alloc(1, sizeof *codec);
-    if (codec == NULL)
-        return ty_fail(error, TY_ENOMEM, "out of memory for a compressor");
+    TY_TRY(ty_check_memory(codec != NULL, error));
     codec->backend = backend;
     codec->device = device;
     codec->kind = backend->kinds[options->compression.kind];

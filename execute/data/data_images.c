@@ -467,7 +467,6 @@ ty_status dataset_open_images(ty_dataset *dataset, const char *path, bool is_tes
 {
     const ty_shape *shape = &dataset->view;
     images *im;
-    ty_status status;
 
     if (shape->dimension_count != 3 || dataset->label_count != 1 ||
         (shape->dimensions[0] != 1 && shape->dimensions[0] != 3) ||
@@ -484,9 +483,7 @@ ty_status dataset_open_images(ty_dataset *dataset, const char *path, bool is_tes
     im->is_test = is_test;
     im->shape = (image_shape){(uint32_t)shape->dimensions[0], (uint32_t)shape->dimensions[1],
                               (uint32_t)shape->dimensions[2]};
-    status = all_read(im, path, dataset->class_count, error);
-    if (status != TY_OK)
-        return status;
+    TY_TRY(all_read(im, path, dataset->class_count, error));
     dataset->sample_count = im->has_parts ? im->count
                             : is_test     ? im->count / TEST_EVERY
                                           : im->count - im->count / TEST_EVERY;

@@ -124,8 +124,7 @@ static ty_status numbers_open(ty_dataset *dataset, ty_error *error)
     const uint64_t most = POOL_BYTES / dataset->input_count;
     sample_pool *pool = ty_alloc(1, sizeof *pool);
 
-    if (pool == NULL)
-        return ty_fail(error, TY_ENOMEM, "out of memory for synthetic samples");
+    TY_TRY(ty_check_memory(pool != NULL, error));
     pthread_mutex_init(&pool->lock, NULL);
     dataset->state = pool;
     dataset->state_free = pool_free;

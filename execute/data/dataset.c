@@ -144,13 +144,10 @@ double ty_dataset_data_bytes(const ty_dataset *dataset)
 ty_status ty_dataset_prepare(ty_dataset *dataset, const ty_reading *reading, ty_error *error)
 {
     dataset_ahead *made = NULL;
-    ty_status status;
 
     if (dataset->make == NULL)
         return TY_OK;
-    status = dataset_ahead_open(dataset, reading, &made, error);
-    if (status != TY_OK)
-        return status;
+    TY_TRY(dataset_ahead_open(dataset, reading, &made, error));
     dataset_ahead_close(dataset->ahead);
     dataset->ahead = made;
     return TY_OK;

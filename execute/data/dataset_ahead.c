@@ -108,8 +108,7 @@ ty_status dataset_ahead_open(const ty_dataset *dataset, const ty_reading *readin
     dataset_ahead *a = ty_alloc(1, sizeof *a);
     const uint64_t bytes = dataset->input_count;
 
-    if (a == NULL)
-        return ty_fail(error, TY_ENOMEM, "out of memory for samples");
+    TY_TRY(ty_check_memory(a != NULL, error));
     a->dataset = dataset;
     a->reading = *reading;
     /* Which sample stands in for which has to be found out, by reading, wherever any may. */
@@ -227,8 +226,7 @@ static ty_status bad_count(dataset_ahead *a, const made_sample *made, ty_error *
                            "%.180s; found %u samples before it that cannot be read, expected fewer",
                            made->error.message, a->bad_count);
         grown = ty_resize(a->bad, (size_t)a->bad_count + 1, sizeof *grown);
-        if (grown == NULL)
-            return ty_fail(error, TY_ENOMEM, "out of memory for bad samples");
+        TY_TRY(ty_check_memory(grown != NULL, error));
         if (a->bad_count == 0)
             a->first = made->error;
         a->bad = grown;

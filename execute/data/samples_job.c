@@ -64,15 +64,14 @@ static ty_status visit_first(samples_reader *r, uint32_t threads, ty_error *erro
     const uint64_t count = ty_dataset_sample_count(r->dataset);
     uint64_t ahead, done = 0;
     double bytes = 0, started_s, seconds;
-    ty_status status;
 
     r->visited = count < MOST_VISITED ? count : MOST_VISITED;
-    TY_CHECK(prepare(r, threads, error), status, done);
+    TY_TRY(prepare(r, threads, error));
     started_s = ty_now_s();
     ahead = visit_begin(r);
     do {
         bytes += ty_dataset_stored_bytes(r->dataset, sample_at(r, done));
-        TY_CHECK(take(r, done, ahead, error), status, done);
+        TY_TRY(take(r, done, ahead, error));
         seconds = ty_now_s() - started_s;
     } while (++done < r->visited && seconds < first_visit_s);
     r->visited = done;
@@ -84,8 +83,7 @@ static ty_status visit_first(samples_reader *r, uint32_t threads, ty_error *erro
         r->found->data_bytes = r->found->sample_bytes * (double)count;
     r->found->skipped = ty_dataset_skipped(r->dataset, NULL);
     r->found->first_visit_samples_per_s = (double)done / seconds;
-done:
-    return status;
+    return TY_OK;
 }
 
 /* Whole laps, unless these take too long, timed once as many are under way as will be. */
@@ -94,23 +92,21 @@ static ty_status visit_again(const samples_reader *r, uint32_t threads, ty_error
     ty_samples_rate *rate = &r->found->rates[r->found->rate_count];
     uint64_t ahead, position, first;
     double started_s, seconds;
-    ty_status status;
 
-    TY_CHECK(prepare(r, threads, error), status, done);
+    TY_TRY(prepare(r, threads, error));
     ahead = visit_begin(r);
     for (position = 0; position < ahead; position++)
-        TY_CHECK(take(r, position, ahead, error), status, done);
+        TY_TRY(take(r, position, ahead, error));
     first = position;
     started_s = ty_now_s();
     do {
-        TY_CHECK(take(r, position++, ahead, error), status, done);
+        TY_TRY(take(r, position++, ahead, error));
         seconds = ty_now_s() - started_s;
     } while (((position - first) % r->visited != 0 || seconds < shortest_visit_s) &&
              seconds < longest_visit_s);
     *rate = (ty_samples_rate){threads, (double)(position - first) / seconds};
     r->found->rate_count++;
-done:
-    return status;
+    return TY_OK;
 }
 
 /* ---- All of it ---- */
@@ -143,18 +139,16 @@ static uint32_t next_threads(uint32_t threads, uint32_t cores)
 static ty_status measure(samples_reader *r, ty_error *error)
 {
     const uint32_t cores = r->found->cores;
-    ty_status status;
 
     if (!ty_dataset_takes_work(r->dataset)) {
-        TY_CHECK(visit_first(r, 0, error), status, done);
+        TY_TRY(visit_first(r, 0, error));
         return visit_again(r, 0, error);
     }
-    TY_CHECK(visit_first(r, cores, error), status, done);
+    TY_TRY(visit_first(r, cores, error));
     for (uint32_t threads = 1; threads <= cores && r->found->rate_count < TY_MOST_READERS;
          threads = next_threads(threads, cores))
-        TY_CHECK(visit_again(r, threads, error), status, done);
-done:
-    return status;
+        TY_TRY(visit_again(r, threads, error));
+    return TY_OK;
 }
 
 ty_status ty_samples_job(const ty_job *job, const ty_execute_options *options, ty_error *error)

@@ -97,7 +97,6 @@ static ty_status slices_place(const ty_stage_options *options, stage_parameters 
 {
     const uint32_t layers = options->layer_count;
     uint64_t offset = 0, experts = 0;
-    ty_status status = TY_OK;
 
     out->layer_offsets = ty_alloc((size_t)layers + 1, sizeof *out->layer_offsets);
     out->expert_offsets = ty_alloc((size_t)layers + 1, sizeof *out->expert_offsets);
@@ -106,8 +105,7 @@ static ty_status slices_place(const ty_stage_options *options, stage_parameters 
     for (uint32_t i = 0; i < layers; i++) {
         uint64_t count = 0, of_experts = 0;
 
-        TY_CHECK(slice_count(options, options->first_layer + i, &count, &of_experts, error), status,
-                 done);
+        TY_TRY(slice_count(options, options->first_layer + i, &count, &of_experts, error));
         out->layer_offsets[i] = offset;
         out->expert_offsets[i] = experts;
         offset += count;
@@ -117,8 +115,7 @@ static ty_status slices_place(const ty_stage_options *options, stage_parameters 
     out->expert_offsets[layers] = experts;
     for (uint32_t i = 0; i <= layers; i++)
         out->expert_offsets[i] += offset;
-done:
-    return status;
+    return TY_OK;
 }
 
 ty_status stage_parameters_place(const ty_stage_options *options, stage_parameters *out,
@@ -126,10 +123,9 @@ ty_status stage_parameters_place(const ty_stage_options *options, stage_paramete
 {
     lane_tensor tensors[LAYER_MAX_TENSORS] = {0};
     uint64_t offset;
-    ty_status status = TY_OK;
 
     *out = (stage_parameters){0};
-    TY_CHECK(slices_place(options, out, error), status, done);
+    TY_TRY(slices_place(options, out, error));
     offset = out->expert_offsets[options->layer_count];
     out->tied_offset = offset;
     if (options->tied_layer != TY_NO_LAYER) {
@@ -142,8 +138,7 @@ ty_status stage_parameters_place(const ty_stage_options *options, stage_paramete
     }
     out->count = offset + out->tied_count +
                  frozen_copies_before(options, options->first_layer + options->layer_count);
-done:
-    return status;
+    return TY_OK;
 }
 
 void stage_parameters_clear(stage_parameters *placed)

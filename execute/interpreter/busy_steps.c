@@ -6,12 +6,23 @@
  * other, where they share a core. Ranks of several hosts are not told apart: nothing is said of
  * them. */
 #include "busy.h"
-#include "interpreter_state.h"
+#include "interpreter_watches.h"
 
 #include <stdlib.h>
 #include <sys/resource.h>
 
 #define INTERVAL_S 0.25
+
+struct busy_watch {
+    double own_cpu_s, own_switches; /* of this process, by the last step */
+    /* Rank 0 only, about all ranks: */
+    bool is_watching;
+    ty_cpu_clock first, from;      /* of the run, of the interval under way */
+    double all_cpu_s, whole_cpu_s; /* of the interval, of those before it */
+    double switches;
+    uint32_t first_step, end_step, step_count;
+    bool *is_disturbed; /* [options.steps] */
+};
 
 static void read_own(double *cpu_s, double *switches)
 {
@@ -27,21 +38,28 @@ static void read_own(double *cpu_s, double *switches)
 
 ty_status interpreter_busy_open(ty_interpreter *in, ty_error *error)
 {
-    busy_watch *b = &in->busy;
+    struct busy_watch *b = in->busy = ty_alloc(1, sizeof *b);
 
+    TY_TRY(ty_check_memory(b != NULL, error));
     b->is_disturbed = ty_alloc(in->options.steps, sizeof *b->is_disturbed);
-    if (b->is_disturbed == NULL)
-        return ty_fail(error, TY_ENOMEM, "out of memory");
+    TY_TRY(ty_check_memory(b->is_disturbed != NULL, error));
     read_own(&b->own_cpu_s, &b->own_switches);
     b->is_watching = in->options.transport->rank == 0 && ty_cpu_clock_read(&b->from);
     b->first = b->from;
     return TY_OK;
 }
 
+void interpreter_busy_close(ty_interpreter *in)
+{
+    if (in->busy != NULL)
+        ty_free(in->busy->is_disturbed);
+    ty_free(in->busy);
+}
+
 /* This rank's part of the step under way. */
 void interpreter_busy_count(ty_interpreter *in, step_control *control)
 {
-    busy_watch *b = &in->busy;
+    struct busy_watch *b = in->busy;
     double cpu_s, switches;
 
     read_own(&cpu_s, &switches);
@@ -54,7 +72,7 @@ void interpreter_busy_count(ty_interpreter *in, step_control *control)
 /* Closes the interval: its steps are judged. */
 static void judge(ty_interpreter *in, const ty_cpu_clock *to)
 {
-    busy_watch *b = &in->busy;
+    struct busy_watch *b = in->busy;
     const bool is_busy = ty_others_share(&b->from, to, b->all_cpu_s) >= TY_BUSY_SHARE;
 
     for (uint32_t s = b->first_step; s < b->end_step; s++)
@@ -67,7 +85,7 @@ static void judge(ty_interpreter *in, const ty_cpu_clock *to)
 
 void interpreter_busy_add(ty_interpreter *in, const step_control *control)
 {
-    busy_watch *b = &in->busy;
+    struct busy_watch *b = in->busy;
     ty_cpu_clock now;
 
     if (!b->is_watching || in->controls_done >= in->options.steps)
@@ -85,7 +103,7 @@ void interpreter_busy_add(ty_interpreter *in, const step_control *control)
 ty_status ty_interpreter_disturbance(ty_interpreter *in, uint32_t first, uint32_t count,
                                      ty_disturbance *out, ty_error *error)
 {
-    busy_watch *b = &in->busy;
+    struct busy_watch *b = in->busy;
     ty_disturbance found = {0};
     ty_cpu_clock now;
 
@@ -103,8 +121,7 @@ ty_status ty_interpreter_disturbance(ty_interpreter *in, uint32_t first, uint32_
     if (getloadavg(&found.load, 1) != 1)
         found.load = 0;
     found.timeline_steps = ty_alloc(count, sizeof *found.timeline_steps);
-    if (found.timeline_steps == NULL)
-        return ty_fail(error, TY_ENOMEM, "out of memory");
+    TY_TRY(ty_check_memory(found.timeline_steps != NULL, error));
     for (uint32_t s = 0; s < in->options.steps; s++)
         found.disturbed_steps += b->is_disturbed[s];
     first += in->options.first_recorded;

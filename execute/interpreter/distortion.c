@@ -4,24 +4,56 @@
  * exchange. Only where it is asked for.
  */
 #include "codec_kinds.h"
-#include "interpreter_state.h"
+#include "interpreter_buckets.h"
+#include "interpreter_watches.h"
 
 /* As often as the gradient noise. */
 enum { DISTORTION_INTERVAL = 16 };
 
+typedef struct probe {
+    ty_codec *codec; /* NULL: the bucket is not measured */
+    float *sum;
+} probe;
+
+struct distortion_watch {
+    probe *probes; /* [bucket] */
+    double sum;
+    uint32_t steps;
+};
+
 ty_status interpreter_distortion_open(ty_interpreter *in, const ty_codec_options *options,
-                                      bucket_state *bucket, ty_error *error)
+                                      uint32_t bucket, ty_error *error)
 {
     ty_codec_options alone = *options;
 
     if (!in->options.measure_distortion || !ty_compression_is_lossy(&options->compression))
         return TY_OK;
+    if (in->distortion == NULL) {
+        in->distortion = ty_alloc(1, sizeof *in->distortion);
+        TY_TRY(ty_check_memory(in->distortion != NULL, error));
+        in->distortion->probes =
+            ty_alloc(in->options.plan->bucket_count, sizeof *in->distortion->probes);
+        TY_TRY(ty_check_memory(in->distortion->probes != NULL, error));
+    }
     alone.member_count = 1;
     alone.position = 0;
-    bucket->probe_sum = ty_alloc(bucket->count, sizeof *bucket->probe_sum);
-    if (bucket->probe_sum == NULL)
-        return ty_fail(error, TY_ENOMEM, "out of memory for a compressor");
-    return ty_codec_open(&alone, &bucket->probe, error);
+    in->distortion->probes[bucket].sum = ty_alloc(options->count, sizeof(float));
+    TY_TRY(ty_check_memory(in->distortion->probes[bucket].sum != NULL, error));
+    return ty_codec_open(&alone, &in->distortion->probes[bucket].codec, error);
+}
+
+void interpreter_distortion_close(ty_interpreter *in)
+{
+    struct distortion_watch *d = in->distortion;
+
+    if (d == NULL)
+        return;
+    for (uint32_t b = 0; d->probes != NULL && b < in->options.plan->bucket_count; b++) {
+        ty_codec_close(d->probes[b].codec);
+        ty_free(d->probes[b].sum);
+    }
+    ty_free(d->probes);
+    ty_free(d);
 }
 
 static void squares_add(uint64_t count, const float *restrict whole, const float *restrict sent,
@@ -46,19 +78,23 @@ static void residual_clear(ty_codec *codec)
 
 void interpreter_distortion_measure(ty_interpreter *in, uint32_t index, uint32_t step)
 {
-    bucket_state *bucket = &in->buckets[index];
+    const bucket_state *bucket = &in->buckets[index];
+    const probe *own;
     const float *gradients;
     double lost, whole;
     step_control *sums;
 
-    if (bucket->probe == NULL || step % DISTORTION_INTERVAL != 0)
+    if (in->distortion == NULL || step % DISTORTION_INTERVAL != 0)
+        return;
+    own = &in->distortion->probes[index];
+    if (own->codec == NULL)
         return;
     gradients = interpreter_gradients(in, bucket->held, step) + bucket->offset;
-    residual_clear(bucket->probe);
-    for (uint32_t p = 0; p < ty_compression_phases(&bucket->probe->options.compression); p++)
-        ty_codec_encode(bucket->probe, p, gradients);
-    ty_codec_decode(bucket->probe, bucket->probe_sum);
-    squares_add(bucket->count, gradients, bucket->probe_sum, &lost, &whole);
+    residual_clear(own->codec);
+    for (uint32_t p = 0; p < ty_compression_phases(&own->codec->options.compression); p++)
+        ty_codec_encode(own->codec, p, gradients);
+    ty_codec_decode(own->codec, own->sum);
+    squares_add(bucket->count, gradients, own->sum, &lost, &whole);
     pthread_mutex_lock(&in->lock);
     sums = &in->sums[step % in->window];
     sums->lost_square += lost;
@@ -68,14 +104,14 @@ void interpreter_distortion_measure(ty_interpreter *in, uint32_t index, uint32_t
 
 void interpreter_distortion_add(ty_interpreter *in, const step_control *control)
 {
-    if (!(control->whole_square > 0))
+    if (in->distortion == NULL || !(control->whole_square > 0))
         return;
-    in->distortion_sum += control->lost_square / control->whole_square;
-    in->distortion_steps++;
+    in->distortion->sum += control->lost_square / control->whole_square;
+    in->distortion->steps++;
 }
 
 double ty_interpreter_distortion(const ty_interpreter *in, uint32_t *steps)
 {
-    *steps = in->distortion_steps;
-    return in->distortion_steps > 0 ? in->distortion_sum / in->distortion_steps : 0;
+    *steps = in->distortion != NULL ? in->distortion->steps : 0;
+    return *steps > 0 ? in->distortion->sum / *steps : 0;
 }

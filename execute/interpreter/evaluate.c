@@ -1,5 +1,6 @@
 /* Evaluation: the test set forward through the pipeline with the weights as they are. */
-#include "interpreter_state.h"
+#include "interpreter_lanes.h"
+#include "sharding.h"
 
 enum { SUM_TAG = 3, BATCH_TAG = 4, STATISTICS_TAG = 9 };
 
@@ -76,10 +77,10 @@ cleanup:
 static ty_status evaluating_set(ty_interpreter *in, bool is_evaluating, ty_error *error)
 {
     const ty_device_backend *backend = in->options.backend;
-    uint32_t h;
     ty_status status = TY_OK;
 
-    for (h = 0; h < in->held_count && backend->set_evaluating != NULL && status == TY_OK; h++) {
+    for (uint32_t h = 0; h < in->held_count && backend->set_evaluating != NULL && status == TY_OK;
+         h++) {
         backend->set_evaluating(in->held[h].device, is_evaluating);
         if (is_evaluating)
             status = interpreter_statistics_average(in, &in->held[h], error);
@@ -150,16 +151,13 @@ static ty_status pass(ty_interpreter *in, const held_stage *held, const ty_datas
     bool is_first = held->stage == 0, is_last = held->stage + 1 == plan->stage_count;
     double loss_sum = 0;
     uint64_t correct = 0, labels = 0;
-    ty_status status = TY_OK;
 
     if (is_first || is_last)
-        TY_CHECK(load(in, held, dataset, batch, error), status, done);
+        TY_TRY(load(in, held, dataset, batch, error));
     if (!is_first)
-        TY_CHECK(cut_receive(in, held,
-                             interpreter_process(in, rank_of(plan, held->stage - 1, batch)),
-                             ty_plan_transfer_bytes(plan, held->stage, TY_ACTIVATION), error),
-                 status, done);
-    TY_CHECK(interpreter_forward_alone(in, held, true, error), status, done);
+        TY_TRY(cut_receive(in, held, interpreter_process(in, rank_of(plan, held->stage - 1, batch)),
+                           ty_plan_transfer_bytes(plan, held->stage, TY_ACTIVATION), error));
+    TY_TRY(interpreter_forward_alone(in, held, true, error));
     if (!is_last)
         return cut_send(in, held, interpreter_process(in, rank_of(plan, held->stage + 1, batch)),
                         ty_plan_transfer_bytes(plan, held->stage + 1, TY_ACTIVATION), error);
@@ -167,8 +165,7 @@ static ty_status pass(ty_interpreter *in, const held_stage *held, const ty_datas
     sum->loss_sum += loss_sum;
     sum->correct += (double)correct;
     sum->labels += (double)labels;
-done:
-    return status;
+    return TY_OK;
 }
 
 /* Of the data set, or of corridors, with the weights that are there. */
@@ -177,19 +174,17 @@ static ty_status test(ty_interpreter *in, const ty_dataset *dataset, uint64_t ba
 {
     const uint32_t replicas = in->options.plan->stages[in->position].replicas;
     uint64_t batch;
-    ty_status status = TY_OK;
 
     if (scenario_plays(&in->scenario))
         return scenario_test(&in->scenario, &sum->loss_sum, &sum->correct, &sum->labels, error);
     for (batch = in->replica; batch < batches; batch += replicas)
         for (uint32_t h = 0; h < in->held_count; h++)
-            TY_CHECK(pass(in, &in->held[h], dataset, batch, sum, error), status, done);
+            TY_TRY(pass(in, &in->held[h], dataset, batch, sum, error));
     /* The others have one more, whose gathers are for all. */
     if (batch - in->replica < batches)
         for (uint32_t h = 0; h < in->held_count; h++)
-            TY_CHECK(interpreter_forward_alone(in, &in->held[h], false, error), status, done);
-done:
-    return status;
+            TY_TRY(interpreter_forward_alone(in, &in->held[h], false, error));
+    return TY_OK;
 }
 
 ty_status ty_interpreter_evaluate(ty_interpreter *in, const ty_dataset *dataset,

@@ -1,6 +1,7 @@
 /* Gradients and weights of whole layers, whatever the plan: all gradients of a step in one file,
  * which the tests compare between plans, and the weights for weights_save.c. */
-#include "interpreter_state.h"
+#include "interpreter_lanes.h"
+#include "sharding.h"
 
 #include <string.h>
 
@@ -41,9 +42,8 @@ static void parts_of(const ty_interpreter *in, uint32_t layer, part parts[PART_C
 {
     const ty_plan *plan = in->options.plan;
     ty_stage_device *device = device_of_layer(in, layer);
-    uint32_t i;
 
-    for (i = 0; i < plan->bucket_count; i++) {
+    for (uint32_t i = 0; i < plan->bucket_count; i++) {
         if (plan->buckets[i].tied_stage != TY_NO_STAGE && plan->buckets[i].first_layer == layer)
             in->options.backend->tied_slice(device, &parts[PART_TIED].offset,
                                             &parts[PART_TIED].count);
@@ -137,8 +137,7 @@ static ty_status table_fetch(ty_interpreter *in, uint32_t layer, number_kind of,
 
     *count = joined(in, layer, PART_EXPERTS, NULL, NULL);
     *whole = ty_alloc(*count, sizeof **whole);
-    if (*whole == NULL)
-        return ty_fail(error, TY_ENOMEM, "out of memory for gradients");
+    TY_TRY(ty_check_memory(*whole != NULL, error));
     if (in->lane == owner)
         joined(in, layer, PART_EXPERTS, numbers, *whole);
     if (in->lane == owner && owner > 0)
@@ -189,8 +188,7 @@ static ty_status part_receive(ty_transport *transport, uint32_t from, float **ou
     if (status != TY_OK)
         return status;
     *out = ty_alloc(*count, sizeof **out);
-    if (*out == NULL)
-        return ty_fail(error, TY_ENOMEM, "out of memory for gradients");
+    TY_TRY(ty_check_memory(*out != NULL, error));
     return ty_transport_receive(transport, from, GRADIENT_TAG, *out, *count * sizeof **out, error);
 }
 
@@ -239,14 +237,12 @@ static ty_status layer_move(ty_interpreter *in, uint32_t layer, number_kind of, 
     const ty_plan *plan = in->options.plan;
     uint32_t from = ty_plan_first_rank(plan, ty_plan_stage_of_layer(plan, layer));
     part parts[PART_COUNT] = {{0, 0}};
-    ty_status status = TY_OK;
 
     if (in->rank == from)
         parts_of(in, layer, parts);
     for (int k = 0; k < PART_COUNT; k++)
-        TY_CHECK(part_move(in, from, layer, of, (part_kind)k, parts[k], text, error), status, done);
-done:
-    return status;
+        TY_TRY(part_move(in, from, layer, of, (part_kind)k, parts[k], text, error));
+    return TY_OK;
 }
 
 static ty_status gradients_move(ty_interpreter *in, uint32_t layer, ty_text *text, ty_error *error)

@@ -1,6 +1,13 @@
 /* The interpreter's life: what a rank holds, opening, running a stretch, closing. */
-#include "interpreter_state.h"
+#include "interpreter_buckets.h"
+#include "interpreter_exchange.h"
+#include "interpreter_input.h"
+#include "interpreter_lanes.h"
+#include "interpreter_messages.h"
+#include "interpreter_replay.h"
+#include "interpreter_watches.h"
 #include "machine.h"
+#include "sharding.h"
 
 #include <string.h>
 #include <time.h>
@@ -10,18 +17,6 @@
 /* 2^16, as in torch.amp.GradScaler; only fp16 asks for it. */
 static const double initial_loss_scale = 65536;
 
-ty_status interpreter_no_memory(ty_error *error)
-{
-    return ty_fail(error, TY_ENOMEM, "out of memory for the interpreter");
-}
-
-/* With late gradients a step ends with its update, `staleness` steps behind its passes, and a fast
- * replica's passes are as many steps ahead of a slow one's. */
-uint32_t interpreter_window(const ty_plan *plan, const ty_program *program)
-{
-    return STEPS_AT_ONCE + ty_program_largest_lead(program) + plan->staleness;
-}
-
 static ty_status streams_make(ty_interpreter *in, ty_error *error)
 {
     uint32_t i, k, count = in->program->instruction_count;
@@ -29,12 +24,10 @@ static ty_status streams_make(ty_interpreter *in, ty_error *error)
 
     for (s = 0; s < TY_STREAM_COUNT; s++) {
         in->streams[s].instructions = ty_alloc(count, sizeof(uint32_t));
-        if (in->streams[s].instructions == NULL)
-            return interpreter_no_memory(error);
+        TY_TRY(ty_check_memory(in->streams[s].instructions != NULL, error));
     }
     in->is_awaited = ty_alloc(count, sizeof *in->is_awaited);
-    if (in->is_awaited == NULL)
-        return interpreter_no_memory(error);
+    TY_TRY(ty_check_memory(in->is_awaited != NULL, error));
     for (i = 0; i < count; i++) {
         const ty_instruction *instruction = &in->program->instructions[i];
         stream_order *order = &in->streams[instruction->stream];
@@ -60,8 +53,7 @@ static ty_status forward_order_find(const ty_interpreter *in, held_stage *held, 
     uint32_t i, met = 0, ahead;
     bool *is_met = ty_alloc(in->local_micro_batches, sizeof *is_met);
 
-    if (is_met == NULL)
-        return interpreter_no_memory(error);
+    TY_TRY(ty_check_memory(is_met != NULL, error));
     for (ahead = in->lead + 1; ahead-- > 0;) {
         for (i = 0; i < in->program->instruction_count; i++) {
             const ty_instruction *forward = &in->program->instructions[i];
@@ -109,9 +101,9 @@ static ty_status micro_batches_make(ty_interpreter *in, held_stage *held, ty_err
     held->micro_batch_left = ty_alloc(count, sizeof *held->micro_batch_left);
     held->micro_batch_held = ty_alloc(count, sizeof *held->micro_batch_held);
     held->micro_batches = ty_alloc(count, in->window * sizeof *held->micro_batches);
-    if (held->forward_order == NULL || held->micro_batch_left == NULL ||
-        held->micro_batch_held == NULL || held->micro_batches == NULL)
-        return interpreter_no_memory(error);
+    TY_TRY(ty_check_memory(held->forward_order != NULL && held->micro_batch_left != NULL &&
+                               held->micro_batch_held != NULL && held->micro_batches != NULL,
+                           error));
     status = forward_order_find(in, held, error);
     instructions_count(in, held);
     for (i = 0; i < in->window * count; i++) {
@@ -124,13 +116,10 @@ static ty_status micro_batches_make(ty_interpreter *in, held_stage *held, ty_err
 
 static ty_status slots_make(held_stage *held, ty_error *error)
 {
-    uint32_t i;
-
     held->slots = ty_alloc(held->slot_count, sizeof *held->slots);
     held->free_slots = ty_alloc(held->slot_count, sizeof *held->free_slots);
-    if (held->slots == NULL || held->free_slots == NULL)
-        return interpreter_no_memory(error);
-    for (i = 0; i < held->slot_count; i++)
+    TY_TRY(ty_check_memory(held->slots != NULL && held->free_slots != NULL, error));
+    for (uint32_t i = 0; i < held->slot_count; i++)
         held->free_slots[held->free_count++] = held->slot_count - 1 - i;
     return TY_OK;
 }
@@ -140,18 +129,15 @@ static ty_status state_make(ty_interpreter *in, ty_error *error)
     uint32_t i, count = in->program->instruction_count;
 
     in->done = ty_alloc(count, sizeof *in->done);
-    in->arrivals = ty_alloc(count, in->window * sizeof *in->arrivals);
-    in->departure_capacity = in->window * in->streams[TY_STREAM_SEND].count;
-    in->departures = ty_alloc(in->departure_capacity, sizeof *in->departures);
     in->events = ty_alloc((size_t)in->options.recorded_steps * count, sizeof *in->events);
     in->losses = ty_alloc(in->options.steps, sizeof *in->losses);
     in->left_in_step = ty_alloc(in->window, sizeof *in->left_in_step);
     in->sums = ty_alloc(in->window, sizeof *in->sums);
     in->loss_scales = ty_alloc(in->window, sizeof *in->loss_scales);
-    if (in->done == NULL || in->arrivals == NULL || in->departures == NULL || in->events == NULL ||
-        in->losses == NULL || in->left_in_step == NULL || in->sums == NULL ||
-        in->loss_scales == NULL)
-        return interpreter_no_memory(error);
+    TY_TRY(ty_check_memory(in->done != NULL && in->events != NULL && in->losses != NULL &&
+                               in->left_in_step != NULL && in->sums != NULL &&
+                               in->loss_scales != NULL,
+                           error));
     for (i = 0; i < in->window; i++)
         in->left_in_step[i] = count;
     in->loss_scale = initial_loss_scale;
@@ -238,7 +224,7 @@ static ty_status device_open(ty_interpreter *in, held_stage *held, ty_error *err
     held->optimizer_state =
         ty_alloc_large(backend->parameter_count(held->device), in->state_count * sizeof(float));
     if (held->optimizer_state == NULL)
-        status = interpreter_no_memory(error);
+        status = ty_check_memory(false, error);
 done:
     return status;
 }
@@ -250,14 +236,11 @@ static ty_status held_open(ty_interpreter *in, ty_error *error)
 {
     const ty_plan *plan = in->options.plan;
     const uint32_t positions = ty_plan_position_count(plan);
-    uint32_t h;
-    ty_status status = TY_OK;
 
     in->held = ty_alloc(ty_plan_interleave(plan), sizeof *in->held);
-    if (in->held == NULL)
-        return interpreter_no_memory(error);
+    TY_TRY(ty_check_memory(in->held != NULL, error));
     in->held_count = ty_plan_interleave(plan);
-    for (h = 0; h < in->held_count; h++) {
+    for (uint32_t h = 0; h < in->held_count; h++) {
         held_stage *held = &in->held[h];
 
         held->stage = in->position + h * positions;
@@ -267,12 +250,11 @@ static ty_status held_open(ty_interpreter *in, ty_error *error)
         held->slot_count = ty_plan_is_of_actors(plan, in->position)
                                ? ACTOR_SLOTS
                                : ty_program_peak_in_flight(in->options.program, held->stage);
-        TY_CHECK(micro_batches_make(in, held, error), status, done);
-        TY_CHECK(slots_make(held, error), status, done);
-        TY_CHECK(device_open(in, held, error), status, done);
+        TY_TRY(micro_batches_make(in, held, error));
+        TY_TRY(slots_make(held, error));
+        TY_TRY(device_open(in, held, error));
     }
-done:
-    return status;
+    return TY_OK;
 }
 
 static ty_status locks_make(ty_interpreter *in, ty_error *error)
@@ -280,12 +262,11 @@ static ty_status locks_make(ty_interpreter *in, ty_error *error)
     pthread_condattr_t monotonic;
 
     if (pthread_mutex_init(&in->lock, NULL) != 0)
-        return interpreter_no_memory(error);
+        return ty_check_memory(false, error);
     pthread_condattr_init(&monotonic);
     pthread_condattr_setclock(&monotonic, CLOCK_MONOTONIC);
     pthread_cond_init(&in->for_compute, &monotonic);
     pthread_cond_init(&in->for_communication, &monotonic);
-    pthread_cond_init(&in->ahead.for_input, NULL);
     pthread_condattr_destroy(&monotonic);
     return TY_OK;
 }
@@ -300,8 +281,7 @@ ty_status ty_interpreter_open(const ty_interpreter_options *options, ty_interpre
     if (status != TY_OK)
         return status;
     in = ty_alloc(1, sizeof *in);
-    if (in == NULL)
-        return interpreter_no_memory(error);
+    TY_TRY(ty_check_memory(in != NULL, error));
     in->options = *options;
     in->memory = options->backend->memory;
     in->rank = options->transport->rank / ty_plan_width(plan);
@@ -321,7 +301,6 @@ ty_status ty_interpreter_open(const ty_interpreter_options *options, ty_interpre
     in->local_micro_batches = plan->micro_batches / plan->stages[in->position].replicas;
     in->state_count = ty_optimizer_state_count(&plan->optimizer);
     in->labels_per_sample = options->backend->is_timed ? 1 : ty_labels_per_sample(plan->workload);
-    in->scanned_generation = UINT64_MAX; /* not looked yet */
     interpreter_sharing_find(in);
     status = locks_make(in, error);
     if (status != TY_OK) {
@@ -329,19 +308,18 @@ ty_status ty_interpreter_open(const ty_interpreter_options *options, ty_interpre
         return status;
     }
     TY_CHECK(interpreter_lanes_open(in, error), status, cleanup);
-    TY_CHECK(interpreter_program_check(in, error), status, cleanup);
     TY_CHECK(streams_make(in, error), status, cleanup);
     TY_CHECK(state_make(in, error), status, cleanup);
+    TY_CHECK(interpreter_messages_open(in, error), status, cleanup);
+    TY_CHECK(interpreter_exchange_open(in, error), status, cleanup);
     TY_CHECK(interpreter_noise_open(in, error), status, cleanup);
     TY_CHECK(interpreter_busy_open(in, error), status, cleanup);
     TY_CHECK(held_open(in, error), status, cleanup);
     TY_CHECK(interpreter_input_open(in, error), status, cleanup);
     TY_CHECK(interpreter_held_check(in, error), status, cleanup);
-    TY_CHECK(ty_server_map_make(plan, &in->servers, error), status, cleanup);
     TY_CHECK(interpreter_buckets_open(in, error), status, cleanup);
     if (interpreter_is_timed(in))
-        TY_CHECK(interpreter_payload_open(in, error), status, cleanup);
-    TY_CHECK(interpreter_pairs_make(in, error), status, cleanup);
+        TY_CHECK(interpreter_replay_open(in, error), status, cleanup);
     interpreter_shares_only(in);
     *out = in;
     return TY_OK;
@@ -409,15 +387,6 @@ done:
     return status;
 }
 
-/* Of the device or the host, as the backend has it. */
-void interpreter_memory_free(ty_interpreter *in, void *memory)
-{
-    if (in->memory == NULL)
-        ty_free(memory);
-    else if (memory != NULL)
-        in->memory->release(in->held[0].device, memory);
-}
-
 static void held_close(ty_interpreter *in, held_stage *held)
 {
     if (held->device != NULL)
@@ -435,7 +404,6 @@ static void held_close(ty_interpreter *in, held_stage *held)
 void ty_interpreter_close(ty_interpreter *in)
 {
     ty_stream s;
-    uint32_t i;
 
     if (in == NULL)
         return;
@@ -445,19 +413,17 @@ void ty_interpreter_close(ty_interpreter *in)
     if (in->lane_link != NULL)
         in->lane_link->close(in->lane_link);
     interpreter_buckets_close(in);
-    ty_server_map_clear(&in->servers);
-    interpreter_payload_close(in);
-    for (i = 0; i < in->staging_free; i++)
-        interpreter_memory_free(in, in->staging[i]);
+    interpreter_replay_close(in);
+    interpreter_messages_close(in);
+    interpreter_exchange_close(in);
+    interpreter_distortion_close(in);
     interpreter_input_close(in);
     if (scenario_close(&in->scenario))
         in->held[0].device = NULL;
-    for (i = 0; i < in->held_count; i++)
+    for (uint32_t i = 0; i < in->held_count; i++)
         held_close(in, &in->held[i]);
     ty_free(in->held);
     interpreter_lanes_close(in);
-    ty_free(in->pairs);
-    ty_free(in->staging);
     for (s = 0; s < TY_STREAM_COUNT; s++)
         ty_free(in->streams[s].instructions);
     ty_free(in->left_in_step);
@@ -465,32 +431,14 @@ void ty_interpreter_close(ty_interpreter *in)
     ty_free(in->loss_scales);
     ty_free(in->is_awaited);
     ty_free(in->done);
-    ty_free(in->arrivals);
-    ty_free(in->departures);
     ty_free(in->events);
     ty_free(in->losses);
-    ty_free(in->noise_samples);
-    ty_free(in->busy.is_disturbed);
+    interpreter_noise_close(in);
+    interpreter_busy_close(in);
     pthread_cond_destroy(&in->for_compute);
     pthread_cond_destroy(&in->for_communication);
-    pthread_cond_destroy(&in->ahead.for_input);
     pthread_mutex_destroy(&in->lock);
     ty_free(in);
-}
-
-/* ---- Device memory ----------------------------------------------------------------------- */
-
-ty_status interpreter_host_floats(ty_interpreter *in, const float *from, uint64_t count,
-                                  const float **out, float **owned, ty_error *error)
-{
-    *out = from;
-    if (in->memory == NULL)
-        return TY_OK;
-    *owned = ty_alloc(count, sizeof **owned);
-    if (*owned == NULL)
-        return interpreter_no_memory(error);
-    *out = *owned;
-    return in->memory->read(in->held[0].device, *owned, from, count * sizeof *from, error);
 }
 
 /* ---- Running ----------------------------------------------------------------------------- */
@@ -519,7 +467,9 @@ static void stretch_start(ty_interpreter *in, uint32_t until)
 
     in->first_step = in->controls_done;
     in->target = until;
-    in->compute = in->input = in->send = in->receive = in->collective = start;
+    in->compute = in->input = start;
+    interpreter_messages_start(in, start);
+    interpreter_exchange_start(in, start);
     for (uint32_t i = 0; i < in->window; i++) /* every verdict is in */
         in->loss_scales[i] = in->loss_scale;
     interpreter_bind_slots(in);
@@ -528,9 +478,7 @@ static void stretch_start(ty_interpreter *in, uint32_t until)
 /* What is asked of the device between runs is asked of the newest weights. */
 static void newest_select(ty_interpreter *in)
 {
-    uint32_t h;
-
-    for (h = 0; h < in->held_count; h++) {
+    for (uint32_t h = 0; h < in->held_count; h++) {
         if (in->held[h].version_count > 1)
             in->options.backend->select(in->held[h].device,
                                         in->controls_done % in->held[h].version_count);

@@ -1,12 +1,14 @@
 /* A rank's buckets: their slices, members, compressors, and the optimizer's state. */
-#include "interpreter_state.h"
+#include "interpreter_buckets.h"
+#include "interpreter_lanes.h"
+#include "interpreter_watches.h"
+#include "sharding.h"
 
 static bool is_exchanged(const ty_interpreter *in, uint32_t bucket)
 {
     const stream_order *order = &in->streams[TY_STREAM_COLLECTIVE];
-    uint32_t i;
 
-    for (i = 0; i < order->count; i++) {
+    for (uint32_t i = 0; i < order->count; i++) {
         if (in->program->instructions[order->instructions[i]].bucket == bucket)
             return true;
     }
@@ -33,13 +35,12 @@ static ty_status codec_open(ty_interpreter *in, uint32_t index, ty_error *error)
         .momentum = plan->optimizer.kind == TY_OPTIMIZER_SGD ? plan->optimizer.momentum : 0};
     ty_status status = TY_OK;
 
-    if (matrices == NULL)
-        return interpreter_no_memory(error);
+    TY_TRY(ty_check_memory(matrices != NULL, error));
     ty_bucket_matrices(plan, bucket, matrices);
     if (in->memory == NULL)
         status = ty_codec_open(&options, &state->codec, error);
     if (in->memory == NULL && status == TY_OK)
-        status = interpreter_distortion_open(in, &options, state, error);
+        status = interpreter_distortion_open(in, &options, index, error);
     if (in->memory != NULL)
         status = in->memory->codec_open(state->held->device, &options, &state->codec, error);
     ty_free(matrices);
@@ -56,8 +57,7 @@ static ty_status bucket_hosts(const ty_interpreter *in, const ty_bucket *bucket,
     if (bucket->algorithm != TY_HIERARCHICAL || state->member_count < 2)
         return TY_OK;
     state->hosts = ty_alloc(state->member_count, sizeof *state->hosts);
-    if (state->hosts == NULL)
-        return interpreter_no_memory(error);
+    TY_TRY(ty_check_memory(state->hosts != NULL, error));
     for (uint32_t i = 0; i < state->member_count; i++)
         state->hosts[i] = ty_cluster_device_host(
             plan->cluster,
@@ -92,12 +92,11 @@ static ty_status bucket_open(ty_interpreter *in, uint32_t index, ty_error *error
     const ty_plan *plan = in->options.plan;
     const ty_bucket *bucket = &plan->buckets[index];
     bucket_state *state = &in->buckets[index];
-    ty_status status = TY_OK;
 
-    TY_CHECK(interpreter_members_find(in, bucket, state, error), status, done);
+    TY_TRY(interpreter_members_find(in, bucket, state, error));
     if (!state->is_member)
         return TY_OK;
-    TY_CHECK(bucket_hosts(in, bucket, state, error), status, done);
+    TY_TRY(bucket_hosts(in, bucket, state, error));
     state->held = bucket_holder(in, bucket);
     if (interpreter_is_timed(in)) {
         interpreter_share_find(in, index);
@@ -125,9 +124,7 @@ static ty_status bucket_open(ty_interpreter *in, uint32_t index, ty_error *error
                        "plan: /buckets/%u: %s keeps gradients from step to step, and fp16 scales "
                        "them differently in each; found both, expected bf16 or another compression",
                        index, ty_compression_name(bucket->compression.kind));
-    status = codec_open(in, index, error);
-done:
-    return status;
+    return codec_open(in, index, error);
 }
 
 /* The optimizer's, where the device keeps it: for what this rank updates; and before that weights
@@ -140,8 +137,7 @@ static ty_status states_open(ty_interpreter *in, ty_error *error)
     if (in->memory == NULL)
         return TY_OK;
     ranges = interpreter_kept_room(in);
-    if (ranges == NULL)
-        return interpreter_no_memory(error);
+    TY_TRY(ty_check_memory(ranges != NULL, error));
     for (uint32_t h = 0; h < in->held_count && status == TY_OK; h++) {
         const uint32_t count = interpreter_kept_ranges(in, &in->held[h], ranges);
 
@@ -157,26 +153,41 @@ done:
 ty_status interpreter_buckets_open(ty_interpreter *in, ty_error *error)
 {
     uint32_t i, count = in->options.plan->bucket_count;
-    ty_status status = TY_OK;
 
     in->buckets = ty_alloc(count, sizeof *in->buckets);
-    if (in->buckets == NULL)
-        return interpreter_no_memory(error);
-    for (i = 0; i < count && status == TY_OK; i++)
-        status = bucket_open(in, i, error);
-    return status == TY_OK ? states_open(in, error) : status;
+    TY_TRY(ty_check_memory(in->buckets != NULL, error));
+    TY_TRY(ty_server_map_make(in->options.plan, &in->servers, error));
+    for (i = 0; i < count; i++)
+        TY_TRY(bucket_open(in, i, error));
+    return states_open(in, error);
 }
 
 void interpreter_buckets_close(ty_interpreter *in)
 {
-    uint32_t i;
-
-    for (i = 0; in->buckets != NULL && i < in->options.plan->bucket_count; i++) {
+    for (uint32_t i = 0; in->buckets != NULL && i < in->options.plan->bucket_count; i++) {
         ty_free(in->buckets[i].members);
         ty_free(in->buckets[i].hosts);
         ty_codec_close(in->buckets[i].codec);
-        ty_codec_close(in->buckets[i].probe);
-        ty_free(in->buckets[i].probe_sum);
     }
     ty_free(in->buckets);
+    ty_server_map_clear(&in->servers);
+}
+
+uint32_t interpreter_bucket_tag(const ty_plan *plan, uint32_t window, uint32_t bucket,
+                                uint32_t step)
+{
+    return (uint32_t)TAG_BUCKET | (step % window * plan->bucket_count + bucket);
+}
+
+void interpreter_servers_name(const ty_interpreter *in, uint32_t bucket,
+                              ty_collective_options *options)
+{
+    const ty_server_map *map = &in->servers;
+
+    if (in->options.plan->servers.count == 0)
+        return;
+    options->parts = map->parts + map->first_parts[bucket];
+    options->part_count = map->first_parts[bucket + 1] - map->first_parts[bucket];
+    options->server_count = in->options.plan->servers.count;
+    options->first_server = ty_plan_process_count(in->options.plan);
 }

@@ -17,42 +17,12 @@ static ty_status tags_fit(const ty_interpreter *in, ty_error *error)
     return TY_OK;
 }
 
-/* What a wrong program could make this rank write outside its buffers. */
-ty_status interpreter_program_check(ty_interpreter *in, ty_error *error)
-{
-    uint32_t i;
-
-    for (i = 0; i < in->program->instruction_count; i++) {
-        const ty_instruction *instruction = &in->program->instructions[i];
-        bool is_transfer = instruction->op == TY_OP_SEND || instruction->op == TY_OP_RECEIVE;
-        uint64_t bytes;
-
-        if (!is_transfer)
-            continue;
-        bytes = ty_plan_transfer_bytes(in->options.plan,
-                                       instruction->peer_stage > instruction->stage
-                                           ? instruction->peer_stage
-                                           : instruction->stage,
-                                       instruction->direction);
-        if (instruction->bytes != bytes)
-            return ty_fail(error, TY_EPARSE,
-                           "program: /stages/%u/instructions/%u/bytes: found %llu, expected %llu",
-                           in->position, i, (unsigned long long)instruction->bytes,
-                           (unsigned long long)bytes);
-        if (instruction->op == TY_OP_RECEIVE && instruction->direction == TY_ACTIVATION &&
-            instruction->bytes > in->staging_bytes)
-            in->staging_bytes = instruction->bytes;
-    }
-    return TY_OK;
-}
-
 /* A device has no gradient buffer where nothing behind it is trained. */
 static ty_status buffers_there(ty_interpreter *in, ty_error *error)
 {
     const ty_device_backend *backend = in->options.backend;
-    uint32_t i;
 
-    for (i = 0; i < in->program->instruction_count; i++) {
+    for (uint32_t i = 0; i < in->program->instruction_count; i++) {
         const ty_instruction *instruction = &in->program->instructions[i];
         bool is_activation = instruction->direction == TY_ACTIVATION;
         ty_stage_device *device;

@@ -1,6 +1,8 @@
 /* The communication thread: advances sends, receives and collectives together, and after each step
  * exchanges the loss and whether anyone was asked to stop. Sleeps when nothing moves. */
-#include "interpreter_state.h"
+#include "interpreter_exchange.h"
+#include "interpreter_messages.h"
+#include "interpreter_watches.h"
 
 #include <math.h>
 #include <time.h>
@@ -17,8 +19,6 @@ enum {
     BUSY_AWAITED_NS = 2000000,
     ROUNDS_PER_DOUBLING = 4,
     LINKED_NS = 5000,
-    /* What a send leaves at once without being looked after; see transport_mpi.c. */
-    LONG_MESSAGE_BYTES = 524288,
     UNTIL_RUNG_NS = 1000000000
 };
 
@@ -137,13 +137,7 @@ static struct timespec later(long nanoseconds)
  * messages that ask before they go. */
 static bool is_awaited(const ty_interpreter *in)
 {
-    bool is_any = in->running != NULL || in->exchange != NULL || in->is_passing;
-
-    for (uint32_t i = 0; i < in->departure_count && !is_any; i++) {
-        const departure *left = &in->departures[(in->departure_first + i) % in->departure_capacity];
-        is_any = in->program->instructions[left->instruction].bytes > LONG_MESSAGE_BYTES;
-    }
-    return is_any;
+    return interpreter_exchange_is_under_way(in) || interpreter_messages_are_awaited(in);
 }
 
 /* While the compute thread works, nobody on this rank waits for what is under way, and every look
@@ -162,8 +156,8 @@ static bool is_told(const ty_interpreter *in)
 {
     const bool link_rings = in->link == NULL || in->link->rings;
 
-    return in->options.transport->rings_always && (in->exchange == NULL || link_rings) &&
-           link_rings && !in->is_passing;
+    return in->options.transport->rings_always && link_rings &&
+           !interpreter_exchange_is_passing(in);
 }
 
 /* While passes run on a device of their own, nobody minds the core: what does not ring is looked
@@ -194,9 +188,8 @@ typedef struct glance { /* what there was before a look */
  * little while messages are under way that do not. */
 static void rest(ty_interpreter *in, const glance *seen, ty_backoff *backoff)
 {
-    bool is_under_way = in->receives_under_way > 0 || in->departure_count > 0 ||
-                        in->running != NULL || in->exchange != NULL || in->is_passing ||
-                        in->control_running != NULL;
+    bool is_under_way = interpreter_messages_are_under_way(in) ||
+                        interpreter_exchange_is_under_way(in) || in->control_running != NULL;
     const bool has_bell = in->options.transport->sleep != NULL;
     long delay = is_under_way ? ty_backoff_next(backoff) : 0;
     bool looks_again;
@@ -279,10 +272,7 @@ ty_status interpreter_communicate(ty_interpreter *in, ty_error *error)
 
         if (in->link != NULL && in->link->advance != NULL)
             TY_CHECK(in->link->advance(in->link, &is_moved, error), status, done);
-        TY_CHECK(interpreter_receives_finish(in, &is_moved, error), status, done);
-        TY_CHECK(interpreter_sends_finish(in, &is_moved, error), status, done);
-        TY_CHECK(interpreter_receives_start(in, &is_moved, error), status, done);
-        TY_CHECK(interpreter_sends_start(in, &is_moved, error), status, done);
+        TY_CHECK(interpreter_messages_advance(in, &is_moved, error), status, done);
         TY_CHECK(interpreter_exchange_advance(in, &is_moved, error), status, done);
         TY_CHECK(control_advance(in, &is_moved, error), status, done);
         if (is_moved)
@@ -299,9 +289,7 @@ done:
 void interpreter_cancel(ty_interpreter *in)
 {
     interpreter_messages_cancel(in);
-    if (in->exchange != NULL)
-        in->link->cancel(in->link, in->exchange);
-    ty_collective_cancel(in->running);
+    interpreter_exchange_cancel(in);
     ty_collective_cancel(in->control_running);
     interpreter_staging_release(in);
 }

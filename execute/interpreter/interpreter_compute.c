@@ -1,6 +1,10 @@
 /* The compute thread: runs the compute stream in order, and puts batches into slots when the next
  * compute instruction has to wait anyway. */
-#include "interpreter_state.h"
+#include "interpreter_buckets.h"
+#include "interpreter_input.h"
+#include "interpreter_lanes.h"
+#include "interpreter_replay.h"
+#include "sharding.h"
 
 #include <string.h>
 
@@ -83,54 +87,16 @@ static ty_status run_recompute(ty_interpreter *in, const ty_instruction *recompu
                                           recompute->first_layer, recompute->layer_count, error);
 }
 
-/* Gradients of a step are their own where those of others are still under way. */
-static void gradients_select(const ty_interpreter *in, const held_stage *held, uint32_t step)
-{
-    if (in->gradient_sets > 1)
-        in->options.backend->select_gradients(held->device, step % in->gradient_sets);
-}
-
 static ty_status run_backward(ty_interpreter *in, const ty_instruction *backward, uint32_t step,
                               uint32_t slot, ty_error *error)
 {
     const held_stage *held = interpreter_held(in, backward);
 
     version_select(in, backward, step);
-    gradients_select(in, held, step);
+    interpreter_gradients_select(in, held, step);
     return in->options.backend->backward(held->device, slot, backward->first_layer,
                                          backward->layer_count,
                                          backward->micro_batch == held->first_backward, error);
-}
-
-/* On the device, an overflow is counted, and the slice keeps its weights. */
-static ty_status update_on_device(ty_interpreter *in, const held_stage *held,
-                                  const ty_optimizer *optimizer, uint32_t step, uint64_t offset,
-                                  uint64_t count, ty_error *error)
-{
-    bool is_finite = true;
-    ty_status status;
-
-    gradients_select(in, held, step);
-    status = in->memory->update(held->device, optimizer, (uint64_t)step + 1, offset, count,
-                                &is_finite, error);
-    if (status == TY_OK && !is_finite) {
-        pthread_mutex_lock(&in->lock);
-        in->sums[step % in->window].overflow_count += 1;
-        pthread_mutex_unlock(&in->lock);
-    }
-    return status;
-}
-
-/* A compressor that has taken momentum leaves plain descent to the optimizer. */
-static ty_optimizer optimizer_of(const ty_interpreter *in, uint32_t bucket)
-{
-    const ty_plan *plan = in->options.plan;
-    ty_optimizer optimizer = plan->optimizer;
-
-    if (in->buckets[bucket].member_count > 1 &&
-        ty_compression_has_momentum(&plan->buckets[bucket].compression))
-        optimizer.momentum = 0;
-    return optimizer;
 }
 
 static ty_status run_backward_input(ty_interpreter *in, const ty_instruction *backward,
@@ -146,97 +112,10 @@ static ty_status run_backward_weight(ty_interpreter *in, const ty_instruction *b
 {
     const held_stage *held = interpreter_held(in, backward);
 
-    gradients_select(in, held, step);
+    interpreter_gradients_select(in, held, step);
     return in->options.backend->backward_weight(
         held->device, slot, backward->first_layer, backward->layer_count,
         backward->micro_batch == held->first_backward, error);
-}
-
-/* With several sets of weights the new ones are made in place of the oldest: those become a copy of
- * the newest, and are what an update means from here on. */
-static ty_status version_renew(ty_interpreter *in, const held_stage *held, uint32_t step,
-                               uint64_t offset, uint64_t count, ty_error *error)
-{
-    const ty_device_backend *backend = in->options.backend;
-    const float *from;
-    float *to;
-
-    if (held->version_count == 1)
-        return TY_OK;
-    backend->select(held->device, step % held->version_count);
-    from = backend->parameters(held->device) + offset;
-    backend->select(held->device, (step + 1) % held->version_count);
-    to = backend->parameters(held->device) + offset;
-    if (in->memory != NULL)
-        return in->memory->copy(held->device, to, from, count * sizeof *to, error);
-    memcpy(to, from, count * sizeof *to);
-    return TY_OK;
-}
-
-static ty_status update_slice(ty_interpreter *in, const held_stage *held,
-                              const ty_optimizer *optimizer, uint32_t step, uint64_t offset,
-                              uint64_t count, ty_error *error)
-{
-    ty_status status;
-
-    if (count == 0)
-        return TY_OK;
-    status = version_renew(in, held, step, offset, count, error);
-    if (status == TY_OK && in->memory != NULL)
-        status = update_on_device(in, held, optimizer, step, offset, count, error);
-    else if (status == TY_OK)
-        ty_optimizer_step(optimizer, (uint64_t)step + 1, count,
-                          in->options.backend->parameters(held->device) + offset,
-                          interpreter_gradients(in, held, step) + offset,
-                          held->optimizer_state + offset * in->state_count);
-    return status;
-}
-
-/* Without frozen layers, so that they keep their weights whatever the optimizer decays. Layers that
- * lie side by side are updated at once. */
-ty_status interpreter_update(ty_interpreter *in, uint32_t index, uint32_t step, ty_error *error)
-{
-    const ty_plan *plan = in->options.plan;
-    const ty_bucket *planned = &plan->buckets[index];
-    const bucket_state *bucket = &in->buckets[index];
-    const held_stage *held = bucket->held;
-    const ty_optimizer optimizer = optimizer_of(in, index);
-    uint64_t first = 0, end = 0;
-    uint32_t layer;
-    ty_status status = TY_OK;
-
-    if (bucket->is_sharded)
-        return update_slice(in, held, &optimizer, step, bucket->share_offset, bucket->share_count,
-                            error);
-    if (planned->tied_stage != TY_NO_STAGE)
-        return update_slice(in, held, &optimizer, step, bucket->offset, bucket->count, error);
-    for (layer = planned->first_layer; layer < planned->first_layer + planned->layer_count;
-         layer++) {
-        uint64_t offset = 0, count = 0;
-
-        if (plan->workload->layers[layer].is_frozen)
-            continue;
-        interpreter_bucket_slice(in, index, layer, 1, &offset, &count);
-        if (count > 0 && offset != end) {
-            TY_CHECK(update_slice(in, held, &optimizer, step, first, end - first, error), status,
-                     done);
-            first = offset;
-        }
-        end = count > 0 ? offset + count : end;
-    }
-    status = update_slice(in, held, &optimizer, step, first, end - first, error);
-done:
-    return status;
-}
-
-exchange_kind interpreter_exchange_kind(const ty_interpreter *in, uint32_t bucket, uint32_t step)
-{
-    const ty_plan *plan = in->options.plan;
-    const uint32_t interval = ty_plan_exchange_interval(plan, &plan->buckets[bucket]);
-
-    if (interval == 1 || in->buckets[bucket].member_count == 1)
-        return EXCHANGE_GRADIENTS;
-    return (step + 1) % interval == 0 ? EXCHANGE_WEIGHTS : EXCHANGE_NOTHING;
 }
 
 /* Weights that were averaged have been updated before. */
@@ -245,7 +124,6 @@ static ty_status run_update(ty_interpreter *in, const ty_instruction *update, ui
 {
     const scenario *hooks = in->scenario.hooks;
     const bucket_state *bucket = &in->buckets[update->bucket];
-    ty_status status;
 
     (void)slot;
     if (interpreter_exchange_kind(in, update->bucket, step) == EXCHANGE_WEIGHTS)
@@ -253,12 +131,11 @@ static ty_status run_update(ty_interpreter *in, const ty_instruction *update, ui
     if (hooks->gradient != NULL)
         hooks->gradient(&in->scenario, bucket->offset, bucket->count,
                         interpreter_gradients(in, bucket->held, step) + bucket->offset);
-    TY_CHECK(interpreter_lanes_sum(in, update->bucket, step, error), status, done);
-    TY_CHECK(interpreter_update(in, update->bucket, step, error), status, done);
+    TY_TRY(interpreter_lanes_sum(in, update->bucket, step, error));
+    TY_TRY(interpreter_update(in, update->bucket, step, error));
     if (hooks->updated != NULL)
         hooks->updated(&in->scenario, update->bucket, step);
-done:
-    return status;
+    return TY_OK;
 }
 
 typedef ty_status (*run_function)(ty_interpreter *in, const ty_instruction *instruction,
@@ -336,6 +213,11 @@ static ty_status run_one(ty_interpreter *in, ty_stream stream, stream_cursor *at
     pthread_mutex_lock(&in->lock);
     if (status == TY_OK) {
         interpreter_done(in, index, step, start_s, ty_now_s());
+        if (in->options.plan->zero == 3 && stream == TY_STREAM_COMPUTE &&
+            next->micro_batch != TY_NO_MICRO_BATCH) {
+            interpreter_pass_over(in, next);
+            interpreter_wake(in);
+        }
         interpreter_advance(in, stream, at);
     }
     return status;

@@ -1,5 +1,17 @@
 /* The collective stream: encoding, exchanges of buckets, decoding, gathers. */
-#include "interpreter_state.h"
+#include "interpreter_exchange.h"
+#include "interpreter_buckets.h"
+#include "interpreter_replay.h"
+#include "interpreter_watches.h"
+#include "sharding.h"
+
+struct exchange {
+    stream_cursor at;
+    ty_collective *running;
+    ty_request *request; /* the same over a link */
+    double since_s;
+    bool is_passing; /* of a timed backend: an encode or decode takes its time */
+};
 
 static ty_status run_encode(ty_interpreter *in, const ty_instruction *encode, uint32_t step,
                             ty_error *error)
@@ -25,23 +37,12 @@ static ty_status run_decode(ty_interpreter *in, const ty_instruction *decode, ui
     return TY_OK;
 }
 
-uint32_t interpreter_bucket_tag(const ty_plan *plan, uint32_t window, uint32_t bucket,
-                                uint32_t step)
+static ty_status replay_start(ty_interpreter *in, const ty_instruction *exchange, uint32_t tag,
+                              ty_error *error)
 {
-    return (uint32_t)TAG_BUCKET | (step % window * plan->bucket_count + bucket);
-}
+    const ty_collective_options options = interpreter_replay_exchange(in, exchange, tag);
 
-void interpreter_servers_name(const ty_interpreter *in, uint32_t bucket,
-                              ty_collective_options *options)
-{
-    const ty_server_map *map = &in->servers;
-
-    if (in->options.plan->servers.count == 0)
-        return;
-    options->parts = map->parts + map->first_parts[bucket];
-    options->part_count = map->first_parts[bucket + 1] - map->first_parts[bucket];
-    options->server_count = in->options.plan->servers.count;
-    options->first_server = ty_plan_process_count(in->options.plan);
+    return ty_collective_start(in->options.transport, &options, &in->exchange->running, error);
 }
 
 static ty_status bucket_exchange(ty_interpreter *in, const ty_instruction *exchange, uint32_t step,
@@ -55,16 +56,13 @@ static ty_status bucket_exchange(ty_interpreter *in, const ty_instruction *excha
                                      .data = interpreter_bucket_gradients(in, bucket, step),
                                      .count = bucket->count,
                                      .element = TY_ELEMENT_FLOAT};
-    ty_status status;
 
     if (kind == EXCHANGE_NOTHING)
         return TY_OK;
     if (interpreter_is_timed(in))
-        return interpreter_replay_exchange(in, exchange, tag, error);
+        return replay_start(in, exchange, tag, error);
     if (kind == EXCHANGE_WEIGHTS) { /* FedAvg: McMahan et al., 2017, algorithm 1 */
-        status = interpreter_update(in, exchange->bucket, step, error);
-        if (status != TY_OK)
-            return status;
+        TY_TRY(interpreter_update(in, exchange->bucket, step, error));
         options.data = in->options.backend->parameters(bucket->held->device) + bucket->offset;
     } else if (in->scenario.hooks->exchange != NULL) {
         in->scenario.hooks->exchange(&in->scenario, &options);
@@ -80,8 +78,8 @@ static ty_status bucket_exchange(ty_interpreter *in, const ty_instruction *excha
     if (bucket->is_sharded)
         options.kind = TY_REDUCE_SCATTER;
     if (in->link != NULL)
-        return in->link->exchange(in->link, &options, &in->exchange, error);
-    return ty_collective_start(in->options.transport, &options, &in->running, error);
+        return in->link->exchange(in->link, &options, &in->exchange->request, error);
+    return ty_collective_start(in->options.transport, &options, &in->exchange->running, error);
 }
 
 /* How far the bucket's exchange is. */
@@ -89,14 +87,14 @@ static ty_status exchange_test(ty_interpreter *in, bool *is_done, bool *is_moved
 {
     ty_status status = TY_OK;
 
-    if (in->running != NULL) {
-        status = ty_collective_test(in->running, is_done, is_moved, error);
+    if (in->exchange->running != NULL) {
+        status = ty_collective_test(in->exchange->running, is_done, is_moved, error);
         if (status == TY_OK && *is_done)
-            in->running = NULL;
-    } else if (in->exchange != NULL) {
-        status = in->link->test(in->link, in->exchange, is_done, error);
+            in->exchange->running = NULL;
+    } else if (in->exchange->request != NULL) {
+        status = in->link->test(in->link, in->exchange->request, is_done, error);
         if (status != TY_OK || *is_done)
-            in->exchange = NULL;
+            in->exchange->request = NULL;
     }
     return status;
 }
@@ -109,18 +107,15 @@ static ty_status bucket_gather(ty_interpreter *in, const ty_instruction *gather,
         interpreter_bucket_tag(in->options.plan, in->window, gather->bucket, step) |
         (uint32_t)TAG_GATHER;
     ty_collective_options options;
-    ty_status status;
 
     if (interpreter_gather_is_done(in, gather, step))
         return TY_OK;
     if (interpreter_is_timed(in))
-        return interpreter_replay_exchange(in, gather, tag, error);
-    status = interpreter_gather_begin(in, bucket, tag, &options, error);
-    if (status != TY_OK)
-        return status;
+        return replay_start(in, gather, tag, error);
+    TY_TRY(interpreter_gather_begin(in, bucket, tag, &options, error));
     if (in->link != NULL)
-        return in->link->exchange(in->link, &options, &in->exchange, error);
-    return ty_collective_start(in->options.transport, &options, &in->running, error);
+        return in->link->exchange(in->link, &options, &in->exchange->request, error);
+    return ty_collective_start(in->options.transport, &options, &in->exchange->running, error);
 }
 
 static uint32_t ready_collective(ty_interpreter *in, uint32_t *step)
@@ -128,10 +123,10 @@ static uint32_t ready_collective(ty_interpreter *in, uint32_t *step)
     uint32_t next;
 
     pthread_mutex_lock(&in->lock);
-    next = interpreter_head(in, TY_STREAM_COLLECTIVE, &in->collective, step);
+    next = interpreter_head(in, TY_STREAM_COLLECTIVE, &in->exchange->at, step);
     if (next != NO_INDEX && !interpreter_waits_done(in, next, *step))
         next = NO_INDEX;
-    if (next != NO_INDEX && in->running == NULL && in->exchange == NULL &&
+    if (next != NO_INDEX && in->exchange->running == NULL && in->exchange->request == NULL &&
         in->program->instructions[next].op == TY_OP_GATHER &&
         !interpreter_gather_may_start(in, &in->program->instructions[next]))
         next = NO_INDEX;
@@ -145,12 +140,11 @@ static ty_status weights_average(const ty_interpreter *in, const bucket_state *b
 {
     ty_stage_device *device = bucket->held->device;
     float *weights;
-    uint64_t i;
 
     if (in->memory != NULL)
         return in->memory->weights_average(device, bucket->offset, bucket->count, divisor, error);
     weights = in->options.backend->parameters(device) + bucket->offset;
-    for (i = 0; i < bucket->count && divisor > 1; i++)
+    for (uint64_t i = 0; i < bucket->count && divisor > 1; i++)
         weights[i] /= (float)divisor;
     return TY_OK;
 }
@@ -164,21 +158,19 @@ static ty_status collective_done(ty_interpreter *in, uint32_t index, uint32_t st
 {
     const ty_instruction *did = &in->program->instructions[index];
     bucket_state *bucket = &in->buckets[did->bucket];
-    ty_status status = TY_OK;
 
     if (did->op == (is_compressed(bucket) ? TY_OP_DECODE : TY_OP_COLLECTIVE)) {
         if (interpreter_exchange_kind(in, did->bucket, step) == EXCHANGE_WEIGHTS &&
             !interpreter_is_timed(in))
-            TY_CHECK(weights_average(in, bucket, bucket->member_count, error), status, done);
-        TY_CHECK(interpreter_exchange_over(in, bucket, error), status, done);
+            TY_TRY(weights_average(in, bucket, bucket->member_count, error));
+        TY_TRY(interpreter_exchange_over(in, bucket, error));
         interpreter_noise_after(in, did->bucket, step);
     }
     pthread_mutex_lock(&in->lock);
-    interpreter_done(in, index, step, in->running_since_s, ty_now_s());
+    interpreter_done(in, index, step, in->exchange->since_s, ty_now_s());
     pthread_mutex_unlock(&in->lock);
-    interpreter_advance(in, TY_STREAM_COLLECTIVE, &in->collective);
-done:
-    return status;
+    interpreter_advance(in, TY_STREAM_COLLECTIVE, &in->exchange->at);
+    return TY_OK;
 }
 
 static bool is_first_of_exchange(const ty_interpreter *in, const ty_instruction *instruction)
@@ -205,15 +197,16 @@ ty_status interpreter_exchange_advance(ty_interpreter *in, bool *is_moved, ty_er
     if (next == NO_INDEX)
         return TY_OK;
     instruction = &in->program->instructions[next];
-    if (in->running == NULL && in->exchange == NULL && !in->is_passing) {
-        in->running_since_s = ty_now_s();
+    if (in->exchange->running == NULL && in->exchange->request == NULL &&
+        !in->exchange->is_passing) {
+        in->exchange->since_s = ty_now_s();
         if (is_first_of_exchange(in, instruction)) {
             interpreter_noise_before(in, instruction->bucket, step);
             interpreter_distortion_measure(in, instruction->bucket, step);
         }
         *is_moved = true;
         if (interpreter_is_timed(in) && is_codec(instruction))
-            in->is_passing = true;
+            in->exchange->is_passing = true;
         else if (instruction->op == TY_OP_ENCODE)
             status = run_encode(in, instruction, step, error);
         else if (instruction->op == TY_OP_DECODE)
@@ -223,18 +216,55 @@ ty_status interpreter_exchange_advance(ty_interpreter *in, bool *is_moved, ty_er
         else
             status = bucket_exchange(in, instruction, step, error);
     }
-    is_linked = in->exchange != NULL;
+    is_linked = in->exchange->request != NULL;
     if (status == TY_OK)
         status = exchange_test(in, &is_done, is_moved, error);
     if (status == TY_OK && is_done && is_linked && instruction->op == TY_OP_GATHER &&
         !interpreter_is_timed(in))
         status = interpreter_gather_end(in, &in->buckets[instruction->bucket], error);
-    if (in->is_passing) {
-        is_done = interpreter_is_over(in, next);
-        in->is_passing = !is_done;
+    if (in->exchange->is_passing) {
+        is_done = interpreter_is_over(in, next, in->exchange->since_s);
+        in->exchange->is_passing = !is_done;
         *is_moved = *is_moved || is_done;
     }
     if (status == TY_OK && is_done)
         status = collective_done(in, next, step, error);
     return status;
+}
+
+bool interpreter_exchange_is_passing(const ty_interpreter *in)
+{
+    return in->exchange->is_passing;
+}
+
+bool interpreter_exchange_is_under_way(const ty_interpreter *in)
+{
+    const struct exchange *e = in->exchange;
+
+    return e->running != NULL || e->request != NULL || e->is_passing;
+}
+
+ty_status interpreter_exchange_open(ty_interpreter *in, ty_error *error)
+{
+    in->exchange = ty_alloc(1, sizeof *in->exchange);
+    return ty_check_memory(in->exchange != NULL, error);
+}
+
+void interpreter_exchange_start(ty_interpreter *in, stream_cursor at)
+{
+    in->exchange->at = at;
+}
+
+void interpreter_exchange_cancel(ty_interpreter *in)
+{
+    if (in->exchange == NULL)
+        return;
+    if (in->exchange->request != NULL)
+        in->link->cancel(in->link, in->exchange->request);
+    ty_collective_cancel(in->exchange->running);
+}
+
+void interpreter_exchange_close(ty_interpreter *in)
+{
+    ty_free(in->exchange);
 }

@@ -5,7 +5,9 @@
  * would only take one from them, and none starts. Samples, their order and their content are the
  * same either way.
  */
-#include "interpreter_state.h"
+#include "interpreter_input.h"
+#include "interpreter_lanes.h"
+#include "interpreter_replay.h"
 
 #include <math.h>
 #include <string.h>
@@ -14,6 +16,27 @@
 static const double handover_s = 100e-6;
 enum { SLOW_BATCHES = 3 }; /* in a row: one may have waited for a core */
 enum { ALIGNMENT = 64 };
+
+/* Batches that are made before slots are free for them. */
+enum { BATCHES_AHEAD = 2 };
+typedef struct ahead_batch {
+    whole_sample rows; /* NULL: no load of this rank reads it */
+    void *room;        /* owned: the first memory of its input */
+    ty_status status;
+    ty_error error;
+} ahead_batch;
+struct input_ahead {
+    ahead_batch batches[BATCHES_AHEAD];
+    bool is_allowed, is_worthwhile, is_running; /* compute thread */
+    uint32_t slow_batches;                      /* likewise: made by it, in a row */
+    pthread_t thread;
+    stream_cursor at; /* the thread's */
+    double begun_s;   /* when a source with a pace of its own began its next batch; 0: now */
+    /* Under the interpreter's lock. */
+    pthread_cond_t for_input;
+    bool is_ending;
+    uint64_t made, taken; /* batches since the thread began */
+};
 
 /* ---- Making a batch ------------------------------------------------------------------------ */
 
@@ -51,7 +74,7 @@ static void samples_expect(const ty_interpreter *in, const ty_instruction *load,
  * since there is room for another. */
 static void source_await(ty_interpreter *in)
 {
-    input_ahead *a = &in->ahead;
+    struct input_ahead *a = in->ahead;
     const double each_s = in->options.plan->workload->input_s_per_sample;
 
     if (!(each_s > 0))
@@ -104,7 +127,7 @@ static whole_sample rows_of(const ty_interpreter *in, const ty_instruction *load
 static void *input_main(void *argument)
 {
     ty_interpreter *in = argument;
-    input_ahead *a = &in->ahead;
+    struct input_ahead *a = in->ahead;
     ty_status status = TY_OK;
     uint32_t step, index;
 
@@ -135,7 +158,7 @@ static void *input_main(void *argument)
 
 static ty_status thread_start(ty_interpreter *in, ty_error *error)
 {
-    input_ahead *a = &in->ahead;
+    struct input_ahead *a = in->ahead;
 
     a->made = a->taken = 0;
     a->is_ending = false;
@@ -145,14 +168,14 @@ static ty_status thread_start(ty_interpreter *in, ty_error *error)
 
 ty_status interpreter_input_start(ty_interpreter *in, ty_error *error)
 {
-    in->ahead.begun_s = 0;
-    in->ahead.at = in->input;
-    return in->ahead.is_worthwhile ? thread_start(in, error) : TY_OK;
+    in->ahead->begun_s = 0;
+    in->ahead->at = in->input;
+    return in->ahead->is_worthwhile ? thread_start(in, error) : TY_OK;
 }
 
 void interpreter_input_stop(ty_interpreter *in)
 {
-    input_ahead *a = &in->ahead;
+    struct input_ahead *a = in->ahead;
 
     if (!a->is_running)
         return;
@@ -166,7 +189,7 @@ void interpreter_input_stop(ty_interpreter *in)
 
 bool interpreter_batch_is_ready(const ty_interpreter *in)
 {
-    return !in->ahead.is_running || in->ahead.made > in->ahead.taken;
+    return !in->ahead->is_running || in->ahead->made > in->ahead->taken;
 }
 
 /* ---- Loading ------------------------------------------------------------------------------- */
@@ -174,7 +197,7 @@ bool interpreter_batch_is_ready(const ty_interpreter *in)
 /* The slot gets the batch's input, and the batch what was the slot's. */
 static ty_status batch_take(ty_interpreter *in, held_stage *held, uint32_t slot, ty_error *error)
 {
-    input_ahead *a = &in->ahead;
+    struct input_ahead *a = in->ahead;
     ahead_batch *batch = &a->batches[a->taken % BATCHES_AHEAD];
     const whole_sample to = interpreter_slot_rows(in, held, slot);
     const uint64_t samples = interpreter_lane_samples(in);
@@ -206,16 +229,16 @@ ty_status interpreter_load(ty_interpreter *in, const ty_instruction *load, uint3
 
     if (in->scenario.hooks->load != NULL)
         return in->scenario.hooks->load(&in->scenario, load, step, slot, error);
-    if (in->ahead.is_running)
+    if (in->ahead->is_running)
         return batch_take(in, held, slot, error);
     rows = interpreter_slot_rows(in, held, slot);
     status = batch_make(in, load, step, &rows, error);
-    in->ahead.slow_batches = ty_now_s() - start_s > handover_s ? in->ahead.slow_batches + 1 : 0;
-    if (status != TY_OK || !in->ahead.is_allowed || in->ahead.slow_batches < SLOW_BATCHES)
+    in->ahead->slow_batches = ty_now_s() - start_s > handover_s ? in->ahead->slow_batches + 1 : 0;
+    if (status != TY_OK || !in->ahead->is_allowed || in->ahead->slow_batches < SLOW_BATCHES)
         return status;
-    in->ahead.is_worthwhile = true;
-    in->ahead.at = in->input;
-    interpreter_advance(in, TY_STREAM_INPUT, &in->ahead.at);
+    in->ahead->is_worthwhile = true;
+    in->ahead->at = in->input;
+    interpreter_advance(in, TY_STREAM_INPUT, &in->ahead->at);
     return thread_start(in, error);
 }
 
@@ -254,6 +277,9 @@ ty_status interpreter_input_open(ty_interpreter *in, ty_error *error)
 {
     bool has_input = false, has_labels = false;
 
+    in->ahead = ty_alloc(1, sizeof *in->ahead);
+    TY_TRY(ty_check_memory(in->ahead != NULL, error));
+    pthread_cond_init(&in->ahead->for_input, NULL);
     if (in->options.dataset == NULL)
         return TY_OK;
     for (uint32_t h = 0; h < in->held_count; h++) {
@@ -261,18 +287,20 @@ ty_status interpreter_input_open(ty_interpreter *in, ty_error *error)
         has_labels = has_labels || in->held[h].stage + 1 == in->options.plan->stage_count;
     }
     /* A source that has its own pace takes none of the host's time. */
-    in->ahead.is_worthwhile = in->options.plan->workload->input_s_per_sample > 0;
-    in->ahead.is_allowed = in->options.has_spare_core || in->memory != NULL;
+    in->ahead->is_worthwhile = in->options.plan->workload->input_s_per_sample > 0;
+    in->ahead->is_allowed = in->options.has_spare_core || in->memory != NULL;
     for (uint32_t b = 0; b < BATCHES_AHEAD; b++)
-        if (!batch_open(in, &in->ahead.batches[b], has_input, has_labels))
+        if (!batch_open(in, &in->ahead->batches[b], has_input, has_labels))
             return ty_fail(error, TY_ENOMEM, "out of memory for batches made ahead");
     return TY_OK;
 }
 
 void interpreter_input_close(ty_interpreter *in)
 {
+    if (in->ahead == NULL)
+        return;
     for (uint32_t b = 0; b < BATCHES_AHEAD; b++) {
-        ahead_batch *batch = &in->ahead.batches[b];
+        ahead_batch *batch = &in->ahead->batches[b];
         if (in->memory == NULL)
             ty_free(batch->room);
         else if (batch->room != NULL)
@@ -280,4 +308,6 @@ void interpreter_input_close(ty_interpreter *in)
         ty_free(batch->rows.tokens);
         ty_free(batch->rows.labels);
     }
+    pthread_cond_destroy(&in->ahead->for_input);
+    ty_free(in->ahead);
 }

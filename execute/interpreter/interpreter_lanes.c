@@ -1,6 +1,8 @@
 /* The lanes of a rank, seen by one of them: what they exchange inside passes, on the compute
  * thread, and the gradients that they sum before an update. */
-#include "interpreter_state.h"
+#include "interpreter_lanes.h"
+#include "interpreter_buckets.h"
+#include "sharding.h"
 
 #include <string.h>
 #include <time.h>
@@ -100,8 +102,7 @@ ty_status interpreter_members_find(const ty_interpreter *in, const ty_bucket *bu
 
     state->member_count = ty_bucket_device_count(plan, bucket);
     state->members = ty_alloc(state->member_count, sizeof *state->members);
-    if (state->members == NULL)
-        return ty_fail(error, TY_ENOMEM, "out of memory for the interpreter");
+    TY_TRY(ty_check_memory(state->members != NULL, error));
     (void)ty_bucket_processes(plan, bucket, group, state->members);
     for (uint32_t m = 0; m < state->member_count; m++) {
         if (state->members[m] != in->options.transport->rank)
@@ -179,15 +180,12 @@ ty_status interpreter_sample_load(ty_interpreter *in, const whole_sample *batch,
     const whole_sample to = interpreter_row_at(in, batch, row), *all = &in->sample;
     const ty_shape *input = &in->options.plan->workload->input;
     const uint64_t length = input->dimensions[0];
-    ty_status status;
 
     if (in->lanes[TY_CONTEXT_LANES].count == 1)
         return ty_dataset_sample(dataset, sample, to.input, to.tokens, to.labels, error);
-    status = ty_dataset_sample(dataset, sample, to.input != NULL ? all->input : NULL,
-                               to.tokens != NULL ? all->tokens : NULL,
-                               to.labels != NULL ? all->labels : NULL, error);
-    if (status != TY_OK)
-        return status;
+    TY_TRY(ty_dataset_sample(dataset, sample, to.input != NULL ? all->input : NULL,
+                             to.tokens != NULL ? all->tokens : NULL,
+                             to.labels != NULL ? all->labels : NULL, error));
     if (to.input != NULL)
         tokens_take(in, length, ty_shape_elements(input) / length * sizeof *to.input, all->input,
                     to.input);
@@ -435,8 +433,7 @@ ty_status interpreter_lanes_sum(ty_interpreter *in, uint32_t index, uint32_t ste
         return TY_OK;
     count = whole_count(in, index);
     packed = ty_alloc(count, sizeof *packed);
-    if (packed == NULL)
-        return ty_fail(error, TY_ENOMEM, "out of memory for gradients");
+    TY_TRY(ty_check_memory(packed != NULL, error));
     TY_CHECK(whole_copy(in, index, step, packed, false, error), status, cleanup);
     TY_CHECK(interpreter_lane_collective(in, TY_TENSOR_LANES, TY_ALL_REDUCE, TY_ELEMENT_FLOAT,
                                          count, packed, error),

@@ -1,7 +1,9 @@
 /* What a timed backend makes of instructions: those that compute take as long as the job says,
  * exchanges move as many bytes as the program says, and lanes exchange inside passes what the plan
  * says. */
-#include "interpreter_state.h"
+#include "interpreter_replay.h"
+#include "interpreter_buckets.h"
+#include "interpreter_lanes.h"
 
 #include <time.h>
 #ifdef __linux__
@@ -14,10 +16,12 @@ static const double spin_s = 20e-6;
 
 enum { TIMER_SLACK_NS = 1000 };
 
-bool interpreter_is_timed(const ty_interpreter *in)
-{
-    return in->options.backend->is_timed;
-}
+struct replay {
+    void *payload;         /* one buffer for every bucket: one runs at a time */
+    void *inner_payload;   /* likewise for collectives inside passes; compute thread */
+    bool *takes_part;      /* [layers] in backward */
+    ty_layer_again *again; /* [layers]: the part that is recomputed */
+};
 
 static double seconds_of(const ty_interpreter *in, uint32_t instruction)
 {
@@ -62,8 +66,9 @@ static uint32_t exchanges_of(const ty_interpreter *in, const ty_instruction *pas
     const bool is_backward = pass->op == TY_OP_BACKWARD || pass->op == TY_OP_BACKWARD_INPUT;
 
     if (pass->op == TY_OP_RECOMPUTE)
-        return ty_layer_recompute_collectives(in->options.plan, layer, in->again[layer].what, out);
-    if (is_backward ? !in->takes_part[layer] : pass->op != TY_OP_FORWARD)
+        return ty_layer_recompute_collectives(in->options.plan, layer,
+                                              in->replay->again[layer].what, out);
+    if (is_backward ? !in->replay->takes_part[layer] : pass->op != TY_OP_FORWARD)
         return 0;
     return ty_layer_inner_collectives(in->options.plan, layer, is_backward, out);
 }
@@ -98,7 +103,7 @@ static ty_status exchange(ty_interpreter *in, const ty_inner_collective *inner, 
     }
     for (uint32_t i = 0; i < inner->count && count > 0 && status == TY_OK; i++)
         status = interpreter_lane_collective(in, inner->among, inner->kind, element, count,
-                                             in->lane_payload, error);
+                                             in->replay->inner_payload, error);
     return status;
 }
 
@@ -106,28 +111,26 @@ ty_status interpreter_play(ty_interpreter *in, uint32_t index, double start_s, t
 {
     const ty_instruction *instruction = &in->program->instructions[index];
     ty_inner_collective inner[TY_MAX_INNER_COLLECTIVES];
-    ty_status status = TY_OK;
 
     if (instruction->op == TY_OP_UPDATE) {
         inner[0] = exchange_before(in, instruction);
-        TY_CHECK(exchange(in, &inner[0], error), status, done);
+        TY_TRY(exchange(in, &inner[0], error));
         start_s = ty_now_s();
     }
     take_time(in, index, start_s);
     for (uint32_t l = 0; instruction->op != TY_OP_UPDATE && l < instruction->layer_count; l++) {
         const uint32_t count = exchanges_of(in, instruction, instruction->first_layer + l, inner);
         for (uint32_t i = 0; i < count; i++)
-            TY_CHECK(exchange(in, &inner[i], error), status, done);
+            TY_TRY(exchange(in, &inner[i], error));
     }
-done:
-    return status;
+    return TY_OK;
 }
 
 /* ---- Exchanges of buckets --------------------------------------------------------------- */
 
-bool interpreter_is_over(const ty_interpreter *in, uint32_t instruction)
+bool interpreter_is_over(const ty_interpreter *in, uint32_t instruction, double start_s)
 {
-    return ty_now_s() >= in->running_since_s + seconds_of(in, instruction);
+    return ty_now_s() >= start_s + seconds_of(in, instruction);
 }
 
 /* What a member has of an exchange or gather, in bytes of its buffer. */
@@ -168,19 +171,19 @@ static uint64_t lane_bytes(const ty_interpreter *in, const ty_instruction *instr
     return largest;
 }
 
-ty_status interpreter_payload_open(ty_interpreter *in, ty_error *error)
+ty_status interpreter_replay_open(ty_interpreter *in, ty_error *error)
 {
     const ty_plan *plan = in->options.plan;
     uint64_t largest = 0, largest_lane = 0;
-
     ty_status status;
 
-    in->takes_part = ty_alloc(plan->workload->layer_count, sizeof *in->takes_part);
-    in->again = ty_alloc(plan->workload->layer_count, sizeof *in->again);
-    if (in->takes_part == NULL || in->again == NULL)
-        return ty_fail(error, TY_ENOMEM, "out of memory for the interpreter");
-    ty_workload_mark_backward(plan->workload, in->takes_part);
-    if ((status = ty_plan_mark_again(plan, in->again, error)) != TY_OK)
+    in->replay = ty_alloc(1, sizeof *in->replay);
+    TY_TRY(ty_check_memory(in->replay != NULL, error));
+    in->replay->takes_part = ty_alloc(plan->workload->layer_count, sizeof *in->replay->takes_part);
+    in->replay->again = ty_alloc(plan->workload->layer_count, sizeof *in->replay->again);
+    TY_TRY(ty_check_memory(in->replay->takes_part != NULL && in->replay->again != NULL, error));
+    ty_workload_mark_backward(plan->workload, in->replay->takes_part);
+    if ((status = ty_plan_mark_again(plan, in->replay->again, error)) != TY_OK)
         return status;
     for (uint32_t i = 0; i < in->program->instruction_count; i++) {
         const ty_instruction *exchanged = &in->program->instructions[i];
@@ -191,25 +194,28 @@ ty_status interpreter_payload_open(ty_interpreter *in, ty_error *error)
         else
             largest_lane = larger(largest_lane, lane_bytes(in, exchanged));
     }
-    in->payload = ty_alloc(1, largest);
-    in->lane_payload = ty_alloc(1, largest_lane);
-    return in->payload != NULL && in->lane_payload != NULL
+    in->replay->payload = ty_alloc(1, largest);
+    in->replay->inner_payload = ty_alloc(1, largest_lane);
+    return in->replay->payload != NULL && in->replay->inner_payload != NULL
                ? TY_OK
                : ty_fail(error, TY_ENOMEM, "out of memory for exchanges of %llu and %llu bytes",
                          (unsigned long long)largest, (unsigned long long)largest_lane);
 }
 
-void interpreter_payload_close(ty_interpreter *in)
+void interpreter_replay_close(ty_interpreter *in)
 {
-    ty_free(in->payload);
-    ty_free(in->lane_payload);
-    ty_free(in->takes_part);
-    ty_free(in->again);
+    if (in->replay == NULL)
+        return;
+    ty_free(in->replay->payload);
+    ty_free(in->replay->inner_payload);
+    ty_free(in->replay->takes_part);
+    ty_free(in->replay->again);
+    ty_free(in->replay);
 }
 
 /* Zeros, which stay zeros however often they are summed. */
-ty_status interpreter_replay_exchange(ty_interpreter *in, const ty_instruction *exchange,
-                                      uint32_t tag, ty_error *error)
+ty_collective_options interpreter_replay_exchange(ty_interpreter *in,
+                                                  const ty_instruction *exchange, uint32_t tag)
 {
     const ty_plan *plan = in->options.plan;
     const ty_bucket *planned = &plan->buckets[exchange->bucket];
@@ -220,7 +226,7 @@ ty_status interpreter_replay_exchange(ty_interpreter *in, const ty_instruction *
                                      .members = bucket->members,
                                      .hosts = bucket->hosts,
                                      .member_count = bucket->member_count,
-                                     .data = in->payload,
+                                     .data = in->replay->payload,
                                      .count = exchange->bytes,
                                      .element = TY_ELEMENT_BYTE,
                                      .tag = tag};
@@ -232,5 +238,5 @@ ty_status interpreter_replay_exchange(ty_interpreter *in, const ty_instruction *
         options.element = is_half ? TY_ELEMENT_HALF : TY_ELEMENT_FLOAT;
         options.count /= is_half ? sizeof(uint16_t) : sizeof(float);
     }
-    return ty_collective_start(in->options.transport, &options, &in->running, error);
+    return options;
 }

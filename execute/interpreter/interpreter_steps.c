@@ -103,9 +103,8 @@ float *interpreter_gradients(const ty_interpreter *in, const held_stage *held, u
 bool interpreter_waits_done(const ty_interpreter *in, uint32_t instruction, uint32_t step)
 {
     const ty_instruction *waiting = &in->program->instructions[instruction];
-    uint32_t i;
 
-    for (i = 0; i < waiting->wait_count; i++) {
+    for (uint32_t i = 0; i < waiting->wait_count; i++) {
         if (in->done[waiting->waits[i]] <= step)
             return false;
     }
@@ -127,9 +126,7 @@ static void bind_slots(const ty_interpreter *in, held_stage *held)
 
 void interpreter_bind_slots(ty_interpreter *in)
 {
-    uint32_t h;
-
-    for (h = 0; h < in->held_count; h++)
+    for (uint32_t h = 0; h < in->held_count; h++)
         bind_slots(in, &in->held[h]);
 }
 
@@ -204,11 +201,6 @@ void interpreter_done(ty_interpreter *in, uint32_t instruction, uint32_t step, d
     }
     if (interpreter_has_slot(in, did) && micro_batch_done(in, did, step))
         must_wake = must_wake || in->streams[TY_STREAM_RECEIVE].count > 0;
-    if (in->options.plan->zero == 3 && did->stream == TY_STREAM_COMPUTE &&
-        did->micro_batch != TY_NO_MICRO_BATCH) {
-        interpreter_pass_over(in, did);
-        must_wake = true;
-    }
     if (--in->left_in_step[step % in->window] == 0) {
         in->left_in_step[step % in->window] = in->program->instruction_count;
         in->steps_done++;
@@ -216,4 +208,39 @@ void interpreter_done(ty_interpreter *in, uint32_t instruction, uint32_t step, d
     }
     if (must_wake)
         interpreter_wake(in);
+}
+
+/* ---- Memory, and the plan ------------------------------------------------------------------ */
+
+bool interpreter_is_timed(const ty_interpreter *in)
+{
+    return in->options.backend->is_timed;
+}
+
+/* With late gradients a step ends with its update, `staleness` steps behind its passes, and a fast
+ * replica's passes are as many steps ahead of a slow one's. */
+uint32_t interpreter_window(const ty_plan *plan, const ty_program *program)
+{
+    return STEPS_AT_ONCE + ty_program_largest_lead(program) + plan->staleness;
+}
+
+/* Of the device or the host, as the backend has it. */
+void interpreter_memory_free(ty_interpreter *in, void *memory)
+{
+    if (in->memory == NULL)
+        ty_free(memory);
+    else if (memory != NULL)
+        in->memory->release(in->held[0].device, memory);
+}
+
+ty_status interpreter_host_floats(ty_interpreter *in, const float *from, uint64_t count,
+                                  const float **out, float **owned, ty_error *error)
+{
+    *out = from;
+    if (in->memory == NULL)
+        return TY_OK;
+    *owned = ty_alloc(count, sizeof **owned);
+    TY_TRY(ty_check_memory(*owned != NULL, error));
+    *out = *owned;
+    return in->memory->read(in->held[0].device, *owned, from, count * sizeof *from, error);
 }

@@ -10,13 +10,22 @@
  * Tensor lanes add up what they have of the parameters. With context lanes nothing is measured:
  * each of them has the gradient of other tokens, and no replica ever has its own.
  */
-#include "interpreter_state.h"
+#include "interpreter_buckets.h"
+#include "interpreter_lanes.h"
+#include "interpreter_watches.h"
+#include "sharding.h"
 
 #include <math.h>
 
 /* Every so many steps: two readings of all gradients then cost less than a hundredth of what the
  * steps between read and write. */
 enum { NOISE_INTERVAL = 16 };
+
+struct noise_watch {
+    ty_gradient_noise sums;   /* over the steps it was measured in */
+    ty_noise_sample *samples; /* [sums.steps], with room for interpreter_noise_most */
+    double *own_squares;      /* [bucket]: of this rank's gradients, before they are exchanged */
+};
 
 /* Tied buckets are sums over two uses, not over replicas; what a compressor loses, draws or leaves
  * for later is noise of its own. */
@@ -35,7 +44,7 @@ void interpreter_noise_before(ty_interpreter *in, uint32_t index, uint32_t step)
     bucket_state *bucket = &in->buckets[index];
 
     if (is_measured(in, index, step))
-        bucket->own_square =
+        in->noise->own_squares[index] =
             interpreter_lane_square(in, index, interpreter_bucket_gradients(in, bucket, step),
                                     bucket->offset, bucket->count);
 }
@@ -52,7 +61,7 @@ void interpreter_noise_after(ty_interpreter *in, uint32_t index, uint32_t step)
     if (!is_measured(in, index, step))
         return;
     /* This rank's part of the means over replicas. */
-    small = replicas * bucket->own_square;
+    small = replicas * in->noise->own_squares[index];
     big = interpreter_lane_square(
         in, index, interpreter_gradients_at(in, bucket->held, step, first), first, count);
     if (!bucket->is_sharded)
@@ -78,9 +87,9 @@ void interpreter_noise_add(ty_interpreter *in, const step_control *control)
                                control->gradient_variance / (scale * scale)};
     if (!isfinite(sample.square) || !isfinite(sample.variance)) /* training diverges */
         return;
-    in->noise.square += sample.square;
-    in->noise.variance += sample.variance;
-    in->noise_samples[in->noise.steps++] = sample;
+    in->noise->sums.square += sample.square;
+    in->noise->sums.variance += sample.variance;
+    in->noise->samples[in->noise->sums.steps++] = sample;
 }
 
 uint32_t interpreter_noise_most(uint32_t steps)
@@ -90,20 +99,39 @@ uint32_t interpreter_noise_most(uint32_t steps)
 
 ty_status interpreter_noise_open(ty_interpreter *in, ty_error *error)
 {
-    in->noise_samples =
-        ty_alloc(interpreter_noise_most(in->options.steps), sizeof *in->noise_samples);
-    return in->noise_samples != NULL ? TY_OK : ty_fail(error, TY_ENOMEM, "out of memory");
+    in->noise = ty_alloc(1, sizeof *in->noise);
+    TY_TRY(ty_check_memory(in->noise != NULL, error));
+    in->noise->samples =
+        ty_alloc(interpreter_noise_most(in->options.steps), sizeof *in->noise->samples);
+    in->noise->own_squares =
+        ty_alloc(in->options.plan->bucket_count, sizeof *in->noise->own_squares);
+    return ty_check_memory(in->noise->samples != NULL && in->noise->own_squares != NULL, error);
+}
+
+void interpreter_noise_close(ty_interpreter *in)
+{
+    if (in->noise == NULL)
+        return;
+    ty_free(in->noise->samples);
+    ty_free(in->noise->own_squares);
+    ty_free(in->noise);
+}
+
+ty_gradient_noise *interpreter_noise_sums(ty_interpreter *in, ty_noise_sample **samples)
+{
+    *samples = in->noise->samples;
+    return &in->noise->sums;
 }
 
 const ty_noise_sample *ty_interpreter_noise_samples(const ty_interpreter *in, uint32_t *count)
 {
-    *count = in->noise.steps;
-    return in->noise_samples;
+    *count = in->noise->sums.steps;
+    return in->noise->samples;
 }
 
 ty_gradient_noise ty_interpreter_noise(const ty_interpreter *in)
 {
-    ty_gradient_noise mean = in->noise;
+    ty_gradient_noise mean = in->noise->sums;
 
     if (mean.steps > 0) {
         mean.square /= mean.steps;

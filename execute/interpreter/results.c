@@ -28,8 +28,7 @@ ty_status ty_results_clock(ty_transport *transport, double *origin_s, ty_error *
     rank_clock *own;
     ty_status status;
 
-    if (clocks == NULL)
-        return ty_fail(error, TY_ENOMEM, "out of memory");
+    TY_TRY(ty_check_memory(clocks != NULL, error));
     own = &clocks[transport->rank];
     TY_CHECK(ty_transport_barrier(transport, error), status, cleanup);
     *own = (rank_clock){ty_machine_boot(), ty_now_s()};
@@ -51,14 +50,10 @@ cleanup:
 static ty_status results_send(ty_transport *transport, const rank_result *own,
                               const ty_event *events, ty_error *error)
 {
-    ty_status status;
-
-    TY_CHECK(ty_transport_send(transport, 0, RESULT_TAG, own, sizeof *own, error), status, done);
-    TY_CHECK(ty_transport_send(transport, 0, RESULT_TAG, events, own->event_count * sizeof *events,
-                               error),
-             status, done);
-done:
-    return status;
+    TY_TRY(ty_transport_send(transport, 0, RESULT_TAG, own, sizeof *own, error));
+    TY_TRY(ty_transport_send(transport, 0, RESULT_TAG, events, own->event_count * sizeof *events,
+                             error));
+    return TY_OK;
 }
 
 static ty_status results_receive(ty_transport *transport, uint32_t from, rank_result *result,
@@ -70,8 +65,7 @@ static ty_status results_receive(ty_transport *transport, uint32_t from, rank_re
     TY_CHECK(ty_transport_receive(transport, from, RESULT_TAG, result, sizeof *result, error),
              status, cleanup);
     received = ty_alloc(result->event_count, sizeof *received);
-    if (received == NULL)
-        return ty_fail(error, TY_ENOMEM, "out of memory for a timeline");
+    TY_TRY(ty_check_memory(received != NULL, error));
     TY_CHECK(ty_transport_receive(transport, from, RESULT_TAG, received,
                                   result->event_count * sizeof *received, error),
              status, cleanup);
@@ -85,10 +79,9 @@ cleanup:
 static ty_status events_add(ty_timeline *timeline, const ty_event *events, uint64_t count,
                             ty_error *error)
 {
-    uint64_t i;
     ty_status status = TY_OK;
 
-    for (i = 0; i < count && status == TY_OK; i++)
+    for (uint64_t i = 0; i < count && status == TY_OK; i++)
         status = ty_timeline_add(timeline, &events[i]);
     return status == TY_OK ? TY_OK : ty_fail(error, status, "out of memory for a timeline");
 }
@@ -97,11 +90,10 @@ static ty_status events_add(ty_timeline *timeline, const ty_event *events, uint6
 static void timeline_rebase(ty_timeline *timeline)
 {
     double first_s = HUGE_VAL;
-    uint64_t i;
 
-    for (i = 0; i < timeline->event_count; i++)
+    for (uint64_t i = 0; i < timeline->event_count; i++)
         first_s = fmin(first_s, timeline->events[i].start_s);
-    for (i = 0; i < timeline->event_count; i++) {
+    for (uint64_t i = 0; i < timeline->event_count; i++) {
         timeline->events[i].start_s -= first_s;
         timeline->events[i].end_s -= first_s;
     }
@@ -175,8 +167,7 @@ static ty_status noise_samples_copy(const ty_interpreter *interpreter, ty_run *r
     const ty_noise_sample *samples = ty_interpreter_noise_samples(interpreter, &count);
 
     run->noise_samples = ty_alloc(count, sizeof *run->noise_samples);
-    if (run->noise_samples == NULL)
-        return ty_fail(error, TY_ENOMEM, "out of memory for a run");
+    TY_TRY(ty_check_memory(run->noise_samples != NULL, error));
     run->noise_sample_count = count;
     for (uint32_t i = 0; i < count; i++)
         run->noise_samples[i] = samples[i];
@@ -187,9 +178,6 @@ static ty_status run_fill(const ty_job *job, ty_interpreter *interpreter,
                           const ty_transport *transport, uint32_t recorded, ty_run *run,
                           ty_error *error)
 {
-    uint32_t i;
-    ty_status status;
-
     run->rank_count = ty_plan_rank_count(job->plan);
     run->step_count = ty_interpreter_steps(interpreter);
     run->peak_memory_bytes = ty_alloc(run->rank_count, sizeof *run->peak_memory_bytes);
@@ -201,13 +189,12 @@ static ty_status run_fill(const ty_job *job, ty_interpreter *interpreter,
     run->variant = job->plan->deployment.variant;
     run->distortion = ty_interpreter_distortion(interpreter, &run->distortion_steps);
     run->noise = ty_interpreter_noise(interpreter);
-    TY_CHECK(noise_samples_copy(interpreter, run, error), status, done);
-    for (i = 0; run->losses != NULL && i < run->step_count; i++)
+    TY_TRY(noise_samples_copy(interpreter, run, error));
+    for (uint32_t i = 0; run->losses != NULL && i < run->step_count; i++)
         run->losses[i] = ty_interpreter_losses(interpreter)[i];
-    TY_CHECK(ty_timeline_new(job->plan, recorded, &run->timeline, error), status, done);
-    TY_CHECK(run_describe(job, interpreter, transport, run, error), status, done);
-done:
-    return status;
+    TY_TRY(ty_timeline_new(job->plan, recorded, &run->timeline, error));
+    TY_TRY(run_describe(job, interpreter, transport, run, error));
+    return TY_OK;
 }
 
 /* ---- Beside the checkpoint ----------------------------------------------------------------- */
@@ -351,13 +338,11 @@ ty_status ty_results_save(const ty_job *job, ty_interpreter *interpreter, ty_tra
     uint64_t measured_count;
     const ty_event *measured = ty_interpreter_events(interpreter, &measured_count);
     ty_event *events = ty_alloc(measured_count, sizeof *events);
-    uint64_t i;
     ty_status status;
 
     *is_written = false;
-    if (events == NULL)
-        return ty_fail(error, TY_ENOMEM, "out of memory for a timeline");
-    for (i = 0; i < measured_count && transport->rank % width == 0; i++) {
+    TY_TRY(ty_check_memory(events != NULL, error));
+    for (uint64_t i = 0; i < measured_count && transport->rank % width == 0; i++) {
         ty_event *event = &events[own.event_count];
         if (measured[i].step < window.first || measured[i].step - window.first >= window.count)
             continue;

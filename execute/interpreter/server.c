@@ -1,8 +1,7 @@
 /* A server of gradients: see server.h. */
 #include "server.h"
-
 #include "collective_state.h"
-#include "interpreter_state.h"
+#include "interpreter_buckets.h"
 
 #include <string.h>
 
@@ -64,24 +63,20 @@ static ty_status client_receive(serving *s, uint32_t rank, bool *is_moved, ty_er
 {
     client *c = &s->clients[rank];
     bool is_done = true;
-    ty_status status = TY_OK;
 
     while (c->awaited < s->piece_count && c->awaited - c->added < TY_SERVER_WINDOW) {
-        TY_CHECK(s->transport->receive(s->transport, rank, s->tag, landing_of(c, c->awaited),
-                                       s->pieces[c->awaited].count * s->type->size,
-                                       &c->requests[c->awaited % TY_SERVER_WINDOW], error),
-                 status, done);
+        TY_TRY(s->transport->receive(s->transport, rank, s->tag, landing_of(c, c->awaited),
+                                     s->pieces[c->awaited].count * s->type->size,
+                                     &c->requests[c->awaited % TY_SERVER_WINDOW], error));
         c->awaited++;
         *is_moved = true;
     }
     while (c->arrived < c->awaited && is_done) {
-        TY_CHECK(request_test(s, &c->requests[c->arrived % TY_SERVER_WINDOW], &is_done, error),
-                 status, done);
+        TY_TRY(request_test(s, &c->requests[c->arrived % TY_SERVER_WINDOW], &is_done, error));
         c->arrived += is_done;
         *is_moved = *is_moved || is_done;
     }
-done:
-    return status;
+    return TY_OK;
 }
 
 /* In the order of ranks, so that equal summands make equal bits. */
@@ -104,44 +99,38 @@ static ty_status client_send(serving *s, uint32_t rank, bool *is_moved, ty_error
 {
     client *c = &s->clients[rank];
     bool is_done = true;
-    ty_status status = TY_OK;
 
     while (c->sent < s->piece_count && c->sent - c->taken < TY_SERVER_WINDOW) {
         const piece *p = &s->pieces[c->sent];
-        TY_CHECK(s->transport->send(s->transport, rank, s->tag, s->sums + p->at * s->type->size,
-                                    p->count * s->type->size,
-                                    &c->requests[c->sent % TY_SERVER_WINDOW], error),
-                 status, done);
+        TY_TRY(s->transport->send(s->transport, rank, s->tag, s->sums + p->at * s->type->size,
+                                  p->count * s->type->size,
+                                  &c->requests[c->sent % TY_SERVER_WINDOW], error));
         c->sent++;
         *is_moved = true;
     }
     while (c->taken < c->sent && is_done) {
-        TY_CHECK(request_test(s, &c->requests[c->taken % TY_SERVER_WINDOW], &is_done, error),
-                 status, done);
+        TY_TRY(request_test(s, &c->requests[c->taken % TY_SERVER_WINDOW], &is_done, error));
         c->taken += is_done;
         *is_moved = *is_moved || is_done;
     }
-done:
-    return status;
+    return TY_OK;
 }
 
 /* All pushes, and when the last is added all pulls. */
 static ty_status bucket_advance(serving *s, bool *is_done, bool *is_moved, ty_error *error)
 {
     const client *last = &s->clients[s->client_count - 1];
-    ty_status status = TY_OK;
 
     for (uint32_t r = 0; r < s->client_count && last->added < s->piece_count; r++)
-        TY_CHECK(client_receive(s, r, is_moved, error), status, done);
+        TY_TRY(client_receive(s, r, is_moved, error));
     for (uint32_t r = 0; r < s->client_count && last->added < s->piece_count; r++)
         client_add(s, r);
     *is_done = last->added == s->piece_count;
     for (uint32_t r = 0; r < s->client_count && last->added == s->piece_count; r++) {
-        TY_CHECK(client_send(s, r, is_moved, error), status, done);
+        TY_TRY(client_send(s, r, is_moved, error));
         *is_done = *is_done && s->clients[r].taken == s->piece_count;
     }
-done:
-    return status;
+    return TY_OK;
 }
 
 static void requests_cancel(serving *s)
@@ -197,14 +186,13 @@ static ty_status bucket_serve(serving *s, uint32_t bucket, uint32_t step, bool *
     const uint32_t inbox = ty_tag_inbox(s->tag);
     ty_backoff backoff = {0};
     bool is_done = false;
-    ty_status status = TY_OK;
 
     bucket_open(s, bucket, step);
     while (!is_done && s->piece_count > 0) {
         const uint32_t seen = ty_transport_bell(s->transport, inbox);
         bool is_moved = false;
-        TY_CHECK(bucket_advance(s, &is_done, &is_moved, error), status, done);
-        TY_CHECK(next_test(s, error), status, done);
+        TY_TRY(bucket_advance(s, &is_done, &is_moved, error));
+        TY_TRY(next_test(s, error));
         if (s->is_told && s->next.first == s->next.end && !has_begun(s)) {
             requests_cancel(s);
             *is_over = true;
@@ -215,8 +203,7 @@ static ty_status bucket_serve(serving *s, uint32_t bucket, uint32_t step, bool *
         else if (!is_done)
             ty_backoff_rest(&backoff, s->transport, inbox, seen, true);
     }
-done:
-    return status;
+    return TY_OK;
 }
 
 /* ---- All of them --------------------------------------------------------------------------- */
@@ -230,15 +217,11 @@ static ty_status next_await(serving *s, ty_error *error)
 static ty_status steps_serve(serving *s, const ty_stage_program *program, order steps,
                              bool *is_over, ty_error *error)
 {
-    ty_status status = TY_OK;
-
     for (uint32_t step = steps.first; step < steps.end && !*is_over; step++)
         for (uint32_t i = 0; i < program->instruction_count && !*is_over; i++)
             if (program->instructions[i].op == TY_OP_COLLECTIVE)
-                TY_CHECK(bucket_serve(s, program->instructions[i].bucket, step, is_over, error),
-                         status, done);
-done:
-    return status;
+                TY_TRY(bucket_serve(s, program->instructions[i].bucket, step, is_over, error));
+    return TY_OK;
 }
 
 static ty_status serving_open(serving *s, ty_error *error)

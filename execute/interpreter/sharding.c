@@ -3,7 +3,8 @@
  * optimizer state that is never touched is never handed out. In a device's memory there is nothing
  * to give back while kernels of a link may wait: it has the shares, and places where buckets are
  * whole in turns, all of it taken at the start. */
-#include "interpreter_state.h"
+#include "sharding.h"
+#include "interpreter_buckets.h"
 
 enum { SHARE_TAG = 8 };
 
@@ -129,7 +130,7 @@ ty_status interpreter_sharing_open(ty_interpreter *in, held_stage *held, ty_erro
     ty_status status;
 
     if (kept == NULL || ranges == NULL) {
-        status = interpreter_no_memory(error);
+        status = ty_check_memory(false, error);
         goto cleanup;
     }
     places_give(in, held);
@@ -292,9 +293,8 @@ static bool is_used_again(const ty_interpreter *in, uint32_t bucket, const ty_in
 void interpreter_pass_over(ty_interpreter *in, const ty_instruction *pass)
 {
     const ty_plan *plan = in->options.plan;
-    uint32_t b;
 
-    for (b = 0; b < plan->bucket_count; b++) {
+    for (uint32_t b = 0; b < plan->bucket_count; b++) {
         bucket_state *bucket = &in->buckets[b];
 
         if (!bucket->is_in_use || !passes_through(&plan->buckets[b], pass) ||
@@ -360,7 +360,7 @@ static ty_status kept_read(const ty_interpreter *in, held_stage *held, ty_parame
         ty_alloc_large(in->options.backend->parameter_count(held->device), sizeof *held->gathered);
     if (ranges == NULL || held->gathered == NULL) {
         ty_free(ranges);
-        return interpreter_no_memory(error);
+        return ty_check_memory(false, error);
     }
     count = interpreter_kept_ranges(in, held, ranges);
     for (uint32_t r = 0; r < count && status == TY_OK; r++)
@@ -375,12 +375,11 @@ ty_status interpreter_gather_all(ty_interpreter *in, bool is_gradients, ty_error
 {
     const ty_device_backend *backend = in->options.backend;
     const bool is_on_host = is_gradients ? in->shares_gradients : in->shares_weights;
-    uint32_t b;
     ty_status status = TY_OK;
 
     for (uint32_t h = 0; h < in->held_count && is_on_host && status == TY_OK; h++)
         status = kept_read(in, &in->held[h], is_gradients ? TY_GRADIENTS : TY_WEIGHTS, error);
-    for (b = 0; b < in->options.plan->bucket_count && status == TY_OK; b++) {
+    for (uint32_t b = 0; b < in->options.plan->bucket_count && status == TY_OK; b++) {
         const bucket_state *bucket = &in->buckets[b];
         ty_collective_options gather = gather_of(bucket, SHARE_TAG);
         float *array;
@@ -401,9 +400,7 @@ ty_status interpreter_gather_all(ty_interpreter *in, bool is_gradients, ty_error
 
 void interpreter_shares_only(ty_interpreter *in)
 {
-    uint32_t b;
-
-    for (b = 0; b < in->options.plan->bucket_count; b++) {
+    for (uint32_t b = 0; b < in->options.plan->bucket_count; b++) {
         const bucket_state *bucket = &in->buckets[b];
 
         if (bucket->is_sharded && in->options.plan->zero == 3)
@@ -433,15 +430,12 @@ static const bucket_state *bucket_of(const ty_interpreter *in, const held_stage 
 static ty_status bucket_together(ty_interpreter *in, const bucket_state *bucket, ty_error *error)
 {
     ty_collective_options gather;
-    ty_status status;
 
     if (bucket == NULL)
         return TY_OK;
-    TY_CHECK(interpreter_gather_begin(in, bucket, SHARE_TAG, &gather, error), status, done);
-    TY_CHECK(gather_run(in, &gather, error), status, done);
-    status = interpreter_gather_end(in, bucket, error);
-done:
-    return status;
+    TY_TRY(interpreter_gather_begin(in, bucket, SHARE_TAG, &gather, error));
+    TY_TRY(gather_run(in, &gather, error));
+    return interpreter_gather_end(in, bucket, error);
 }
 
 /* Whether devices have room for some buckets' weights at a time. */
@@ -452,13 +446,10 @@ static bool takes_turns(const ty_interpreter *in)
 
 ty_status interpreter_weights_together(ty_interpreter *in, ty_error *error)
 {
-    ty_status status = TY_OK;
-
     for (uint32_t b = 0; b < in->options.plan->bucket_count && !takes_turns(in); b++)
         if (in->buckets[b].is_member && in->buckets[b].is_sharded)
-            TY_CHECK(bucket_together(in, &in->buckets[b], error), status, done);
-done:
-    return status;
+            TY_TRY(bucket_together(in, &in->buckets[b], error));
+    return TY_OK;
 }
 
 ty_status interpreter_forward_alone(ty_interpreter *in, const held_stage *held, bool has_batch,

@@ -1,7 +1,7 @@
 /* A network's weights as a variant has them when it is deployed (ty_plan.h), for a test. */
 #include "variant.h"
 #include "codec_kinds.h"
-#include "interpreter_state.h"
+#include "sharding.h"
 
 #include <math.h>
 #include <string.h>
@@ -39,7 +39,7 @@ static ty_status prune(float *weights, uint64_t count, uint64_t pruned, ty_error
     if (pruned == 0)
         return TY_OK;
     if ((counts = ty_alloc(DIGITS, sizeof *counts)) == NULL)
-        return interpreter_no_memory(error);
+        return ty_check_memory(false, error);
     for (uint64_t i = 0; i < count; i++)
         counts[magnitude_of(weights[i]) >> LOW_BITS]++;
     high = digit_find(counts, &rank);
@@ -164,8 +164,7 @@ static ty_status weights_write(const ty_interpreter *in, const held_stage *held,
         return TY_OK;
     }
     kept = interpreter_kept_room(in);
-    if (kept == NULL)
-        return interpreter_no_memory(error);
+    TY_TRY(ty_check_memory(kept != NULL, error));
     count = interpreter_kept_ranges(in, held, kept);
     for (uint32_t k = 0; k < count && status == TY_OK; k++)
         if (kept[k].count > 0)
@@ -193,7 +192,7 @@ ty_status interpreter_variant_make(ty_interpreter *in, const ty_variant *variant
 {
     float **kept = ty_alloc(in->held_count, sizeof *kept), *made = NULL;
     ty_status status =
-        kept != NULL ? interpreter_gather_all(in, false, error) : interpreter_no_memory(error);
+        kept != NULL ? interpreter_gather_all(in, false, error) : ty_check_memory(false, error);
 
     for (uint32_t h = 0; h < in->held_count && status == TY_OK; h++) {
         const held_stage *held = &in->held[h];
@@ -202,7 +201,7 @@ ty_status interpreter_variant_make(ty_interpreter *in, const ty_variant *variant
         kept[h] = ty_alloc(count, sizeof **kept);
         made = ty_alloc(count, sizeof *made);
         if (kept[h] == NULL || made == NULL)
-            status = interpreter_no_memory(error);
+            status = ty_check_memory(false, error);
         if (status == TY_OK)
             status = weights_read(in, held, kept[h], count * sizeof *made, error);
         if (status == TY_OK) {

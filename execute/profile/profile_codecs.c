@@ -48,18 +48,15 @@ static ty_status gather(const codec_work *work, ty_error *error)
 {
     const ty_collective_options exchange = ty_codec_exchange(work->codec, work->phase);
     char *payloads = exchange.data;
-    ty_status status = TY_OK;
 
     for (uint32_t m = 1; exchange.kind == TY_ALL_GATHER && m < exchange.member_count; m++) {
         char *to = payloads + m * exchange.count;
         if (work->memory != NULL)
-            TY_CHECK(work->memory->copy(work->device, to, payloads, exchange.count, error), status,
-                     done);
+            TY_TRY(work->memory->copy(work->device, to, payloads, exchange.count, error));
         else
             memcpy(to, payloads, exchange.count);
     }
-done:
-    return status;
+    return TY_OK;
 }
 
 /* The gradients that are compressed, where the compressor reads them. */
@@ -94,18 +91,13 @@ static ty_status phases_time(ty_profiler *p, codec_work *work, uint32_t phases,
                              double seconds[TY_MOST_PHASES + 1], ty_error *error)
 {
     ty_stage_device *device = work->device;
-    ty_status status;
 
     for (work->phase = 0; work->phase < phases; work->phase++) {
-        TY_CHECK(
-            ty_measure(p, device, encode_run, work, codec_budget_s, &seconds[work->phase], error),
-            status, done);
-        TY_CHECK(gather(work, error), status, done);
+        TY_TRY(
+            ty_measure(p, device, encode_run, work, codec_budget_s, &seconds[work->phase], error));
+        TY_TRY(gather(work, error));
     }
-    status =
-        ty_measure(p, device, decode_run, work, codec_budget_s, &seconds[TY_MOST_PHASES], error);
-done:
-    return status;
+    return ty_measure(p, device, decode_run, work, codec_budget_s, &seconds[TY_MOST_PHASES], error);
 }
 
 static ty_status codec_time(ty_profiler *p, ty_codec_time *row, const codec_work *buffers,
@@ -257,8 +249,7 @@ ty_status ty_profile_codecs(ty_profiler *p, ty_error *error)
 
     profile->codec_times = ty_alloc((size_t)RANK_COUNTS * TY_COMPRESSION_COUNT * MOST_CASES * SIDES,
                                     sizeof *profile->codec_times);
-    if (profile->codec_times == NULL)
-        return ty_fail(error, TY_ENOMEM, "out of memory for a profile");
+    TY_TRY(ty_check_memory(profile->codec_times != NULL, error));
     TY_CHECK(work_open(p, sides[SIDES - 1] * sides[SIDES - 1], &work, error), status, done);
     for (uint32_t r = 0; r < (p->transport->size > 2 ? RANK_COUNTS : 1); r++)
         for (int k = TY_COMPRESSION_NONE + 1; k < TY_COMPRESSION_COUNT; k++)

@@ -118,22 +118,19 @@ done:
 static ty_status describe(ty_profiler *p, ty_error *error)
 {
     ty_profile *profile = p->profile;
-    ty_status status;
 
     p->active = p->transport->size < ty_machine_cores() ? p->transport->size : ty_machine_cores();
-    TY_CHECK(ty_machine_name(&profile->machine, error), status, done);
-    TY_CHECK(ty_machine_versions(p->transport, &profile->versions, error), status, done);
-    TY_CHECK(ty_machine_date(&profile->date, error), status, done);
+    TY_TRY(ty_machine_name(&profile->machine, error));
+    TY_TRY(ty_machine_versions(p->transport, &profile->versions, error));
+    TY_TRY(ty_machine_date(&profile->date, error));
     profile->backend = ty_strdup(p->backend->name);
-    if (profile->backend == NULL)
-        return ty_fail(error, TY_ENOMEM, "out of memory for a profile");
+    TY_TRY(ty_check_memory(profile->backend != NULL, error));
     profile->cores = ty_machine_cores();
     profile->memory_bytes = ty_machine_memory_bytes();
     if (ty_profiler_has_clock(p))
-        TY_CHECK(device_describe(p, error), status, done);
+        TY_TRY(device_describe(p, error));
     profile->concurrent_ranks = p->active;
-done:
-    return status;
+    return TY_OK;
 }
 
 /* What a rank has of the network at a micro-batch size, in bytes; TY_ENOMEM where the system
@@ -179,24 +176,18 @@ static ty_status memory_check(const ty_profiler *p, ty_error *error)
 
 static ty_status prepare(ty_profiler *p, ty_error *error)
 {
-    ty_status status;
-
-    TY_CHECK(ty_device_backend_find(p->job->backend, p->transport->size == 1, &p->backend, error),
-             status, done);
+    TY_TRY(ty_device_backend_find(p->job->backend, p->transport->size == 1, &p->backend, error));
     if (p->backend->is_timed)
         return ty_fail(error, TY_EUNSUPPORTED,
                        "backend \"%s\" computes nothing that could be measured", p->job->backend);
-    TY_CHECK(ty_job_precision(p->job, &p->precision, error), status, done);
-    TY_CHECK(ty_workload_check(p->workload, "plan:/workload", error), status, done);
-    TY_CHECK(p->backend->supports(p->workload, 0, p->workload->layer_count, error), status, done);
-    TY_CHECK(player_check(p->workload, error), status, done);
+    TY_TRY(ty_job_precision(p->job, &p->precision, error));
+    TY_TRY(ty_workload_check(p->workload, "plan:/workload", error));
+    TY_TRY(p->backend->supports(p->workload, 0, p->workload->layer_count, error));
+    TY_TRY(player_check(p->workload, error));
     p->profile = ty_alloc(1, sizeof *p->profile);
-    if (p->profile == NULL)
-        return ty_fail(error, TY_ENOMEM, "out of memory for a profile");
-    TY_CHECK(describe(p, error), status, done);
-    status = memory_check(p, error);
-done:
-    return status;
+    TY_TRY(ty_check_memory(p->profile != NULL, error));
+    TY_TRY(describe(p, error));
+    return memory_check(p, error);
 }
 
 static ty_status stop_asked(const ty_execute_options *options, ty_error *error)
@@ -213,8 +204,7 @@ static ty_status measure_all(ty_profiler *p, const ty_execute_options *options, 
     uint32_t count, i;
     ty_status status = TY_OK;
 
-    if (parts == NULL)
-        return ty_fail(error, TY_ENOMEM, "out of memory for a profile");
+    TY_TRY(ty_check_memory(parts != NULL, error));
     count = parts_list(p->job, p->transport->size, ty_profiler_has_clock(p), parts);
     ty_progress_start(&progress, p->transport->rank == 0 ? options->progress : NULL, "measuring",
                       count, "parts");

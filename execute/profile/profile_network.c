@@ -72,27 +72,24 @@ static ty_status transfer_time(const ty_profiler *p, char *buffer, uint64_t byte
     ty_transport *transport = p->transport;
     double samples[MAX_REPETITIONS], started_s = ty_now_s(), cpu_started_s;
     uint32_t count = 0, i;
-    ty_status status = TY_OK;
 
-    TY_CHECK(round_trip(transport, buffer, bytes, error), status, done);
-    TY_CHECK(repetitions_agree(p, 2, (ty_now_s() - started_s) / 2, &count, error), status, done);
+    TY_TRY(round_trip(transport, buffer, bytes, error));
+    TY_TRY(repetitions_agree(p, 2, (ty_now_s() - started_s) / 2, &count, error));
     cpu_started_s = cpu_now_s();
     for (i = 0; i < count; i++) {
         started_s = ty_now_s();
-        TY_CHECK(round_trip(transport, buffer, bytes, error), status, done);
+        TY_TRY(round_trip(transport, buffer, bytes, error));
         samples[i] = (ty_now_s() - started_s) / 2;
     }
     *seconds = ty_median(samples, count);
     *cpu_s = (cpu_now_s() - cpu_started_s) / (2.0 * count);
-done:
-    return status;
+    return TY_OK;
 }
 
 ty_status ty_profile_transfers(ty_profiler *p, ty_error *error)
 {
     ty_profile *profile = p->profile;
     char *buffer = ty_alloc(1, sizes[SIZES - 1]);
-    uint32_t i;
     ty_status status = TY_OK;
 
     profile->transfer_times = ty_alloc(SIZES, sizeof *profile->transfer_times);
@@ -100,7 +97,7 @@ ty_status ty_profile_transfers(ty_profiler *p, ty_error *error)
         status = ty_fail(error, TY_ENOMEM, "out of memory for a profile");
         goto cleanup;
     }
-    for (i = 0; i < SIZES && p->transport->size > 1; i++) {
+    for (uint32_t i = 0; i < SIZES && p->transport->size > 1; i++) {
         double seconds = 0, cpu_s = 0;
 
         TY_CHECK(ty_transport_barrier(p->transport, error), status, cleanup);
@@ -129,22 +126,20 @@ static ty_status collective_time(ty_profiler *p, ty_collective_time *row, void *
                                      .tag = COLLECTIVE_TAG};
     double samples[MAX_REPETITIONS], started_s;
     uint32_t count = 0;
-    ty_status status = TY_OK;
 
-    TY_CHECK(ty_transport_barrier(p->transport, error), status, done);
+    TY_TRY(ty_transport_barrier(p->transport, error));
     if (p->transport->rank >= row->ranks)
         return TY_OK;
     started_s = ty_now_s();
-    TY_CHECK(ty_collective_run(p->transport, &options, error), status, done);
-    TY_CHECK(repetitions_agree(p, row->ranks, ty_now_s() - started_s, &count, error), status, done);
+    TY_TRY(ty_collective_run(p->transport, &options, error));
+    TY_TRY(repetitions_agree(p, row->ranks, ty_now_s() - started_s, &count, error));
     for (uint32_t i = 0; i < count; i++) {
         started_s = ty_now_s();
-        TY_CHECK(ty_collective_run(p->transport, &options, error), status, done);
+        TY_TRY(ty_collective_run(p->transport, &options, error));
         samples[i] = ty_now_s() - started_s;
     }
     row->seconds = ty_median(samples, count);
-done:
-    return status;
+    return TY_OK;
 }
 
 ty_status ty_profile_collectives(ty_profiler *p, uint32_t ranks, ty_error *error)
@@ -163,7 +158,6 @@ ty_status ty_profile_collectives(ty_profiler *p, uint32_t ranks, ty_error *error
     void *buffer = ty_alloc(ranks, sizes[SIZES - 1]); /* zeros stay zeros however often summed */
     ty_collective_time *rows = ty_resize(
         profile->collective_times, profile->collective_time_count + SIZES * KINDS, sizeof *rows);
-    uint32_t i;
     ty_status status = TY_OK;
 
     if (rows != NULL)
@@ -172,7 +166,7 @@ ty_status ty_profile_collectives(ty_profiler *p, uint32_t ranks, ty_error *error
         status = ty_fail(error, TY_ENOMEM, "out of memory for a profile");
         goto cleanup;
     }
-    for (i = 0; i < SIZES * KINDS; i++) {
+    for (uint32_t i = 0; i < SIZES * KINDS; i++) {
         ty_collective_time *row = &rows[profile->collective_time_count];
 
         *row = (ty_collective_time){.kind = kinds[i / SIZES].kind,

@@ -11,11 +11,10 @@ static const double overhead_budget_s = 0.1;
 static ty_status program_make(const ty_plan *plan, ty_program **out, ty_error *error)
 {
     ty_program *program = NULL;
-    uint32_t m;
     ty_status status;
 
     TY_CHECK(ty_program_new(plan, &program, error), status, cleanup);
-    for (m = 0; m < MICRO_BATCHES; m++) {
+    for (uint32_t m = 0; m < MICRO_BATCHES; m++) {
         ty_instruction pass = ty_instruction_of(TY_OP_FORWARD);
         uint32_t forward;
 

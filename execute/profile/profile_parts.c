@@ -56,16 +56,14 @@ ty_status ty_profiler_lap(const ty_profiler *p, ty_stage_device *device, double 
 static ty_status batch_find(ty_work *work, void *context, uint32_t *batch, ty_error *error)
 {
     double started_s = ty_now_s();
-    ty_status status;
 
-    TY_CHECK(work(context, error), status, done);
+    TY_TRY(work(context, error));
     while ((ty_now_s() - started_s) * *batch < shortest_sample_s) {
         *batch *= 2;
         started_s = ty_now_s();
-        TY_CHECK(work(context, error), status, done);
+        TY_TRY(work(context, error));
     }
-done:
-    return status;
+    return TY_OK;
 }
 
 ty_status ty_measure(const ty_profiler *p, ty_stage_device *device, ty_work *work, void *context,
@@ -75,33 +73,30 @@ ty_status ty_measure(const ty_profiler *p, ty_stage_device *device, ty_work *wor
     const uint32_t least = ty_profiler_least(p, MIN_SAMPLES);
     double started_s, end_s;
     uint32_t batch = 1, count = 0, i;
-    ty_status status;
 
     *seconds = 0;
     if (!ty_profiler_is_active(p))
         return TY_OK;
-    TY_CHECK(work(context, error), status, done);
+    TY_TRY(work(context, error));
     if (device == NULL)
-        TY_CHECK(batch_find(work, context, &batch, error), status, done);
+        TY_TRY(batch_find(work, context, &batch, error));
     end_s = ty_now_s() + budget_s / p->haste;
     while (count < MAX_SAMPLES && (count < least || ty_now_s() < end_s)) {
         started_s = ty_now_s();
         for (i = 0; i < batch; i++)
-            TY_CHECK(work(context, error), status, done);
+            TY_TRY(work(context, error));
         samples[count] = (ty_now_s() - started_s) / batch;
         if (device != NULL)
-            TY_CHECK(ty_profiler_lap(p, device, &started_s, &samples[count], error), status, done);
+            TY_TRY(ty_profiler_lap(p, device, &started_s, &samples[count], error));
         count++;
     }
     *seconds = ty_median(samples, count);
-done:
-    return status;
+    return TY_OK;
 }
 
 ty_status ty_mean_over_ranks(const ty_profiler *p, double *values, uint64_t count, ty_error *error)
 {
     enum { MEAN_TAG = 10 };
-    uint64_t i;
     ty_status status;
 
     if (!ty_profiler_is_active(p))
@@ -115,16 +110,14 @@ ty_status ty_mean_over_ranks(const ty_profiler *p, double *values, uint64_t coun
                                                         .element = TY_ELEMENT_DOUBLE,
                                                         .tag = MEAN_TAG},
                                error);
-    for (i = 0; i < count && status == TY_OK; i++)
+    for (uint64_t i = 0; i < count && status == TY_OK; i++)
         values[i] /= p->active;
     return status;
 }
 
 void ty_noise_fill(float *values, uint64_t count)
 {
-    uint64_t i;
-
-    for (i = 0; i < count; i++) {
+    for (uint64_t i = 0; i < count; i++) {
         uint64_t hash = (i + 1) * UINT64_C(0x9E3779B97F4A7C15);
         values[i] = (float)(int32_t)(hash >> 32) * 0x1p-31f;
     }
@@ -281,17 +274,15 @@ cleanup:
 static ty_status rates_time(ty_profiler *p, ty_error *error)
 {
     double rates[2] = {0};
-    ty_status status;
 
     if (ty_profiler_has_clock(p))
-        TY_CHECK(device_rates_time(p, rates, error), status, done);
+        TY_TRY(device_rates_time(p, rates, error));
     else
-        TY_CHECK(host_rates_time(p, rates, error), status, done);
-    TY_CHECK(ty_mean_over_ranks(p, rates, 2, error), status, done);
+        TY_TRY(host_rates_time(p, rates, error));
+    TY_TRY(ty_mean_over_ranks(p, rates, 2, error));
     p->profile->peak_flop_per_s = rates[0];
     p->profile->memory_bandwidth_bytes_per_s = rates[1];
-done:
-    return status;
+    return TY_OK;
 }
 
 /* ---- Batch assembly ---------------------------------------------------------------------- */
@@ -308,10 +299,9 @@ typedef struct load_work {
 static ty_status load_run(void *context, ty_error *error)
 {
     load_work *work = context;
-    uint32_t i;
     ty_status status = TY_OK;
 
-    for (i = 0; i < LOAD_SAMPLES && status == TY_OK; i++) {
+    for (uint32_t i = 0; i < LOAD_SAMPLES && status == TY_OK; i++) {
         uint64_t sample = ty_dataset_shuffled(work->dataset, 1, work->position++);
 
         status = ty_dataset_sample(work->dataset, sample,
@@ -368,12 +358,9 @@ cleanup:
 
 ty_status ty_profile_parts(ty_profiler *p, ty_error *error)
 {
-    ty_status status;
-
-    TY_CHECK(rates_time(p, error), status, done);
-    TY_CHECK(load_time(p, error), status, done);
-done:
-    return status;
+    TY_TRY(rates_time(p, error));
+    TY_TRY(load_time(p, error));
+    return TY_OK;
 }
 
 ty_status ty_profiler_open(const ty_profiler *p, uint32_t micro_batch, uint32_t slots,

@@ -44,7 +44,6 @@ static ty_status job_check(const ty_job *job, const ty_transport *transport, ty_
 {
     const uint32_t width = ty_plan_width(job->plan);
     char of_lanes[32] = "", and_servers[32] = "";
-    ty_status status;
 
     if (width > 1)
         snprintf(of_lanes, sizeof of_lanes, " of %u lanes each", width);
@@ -61,10 +60,8 @@ static ty_status job_check(const ty_job *job, const ty_transport *transport, ty_
         return ty_fail(error, TY_EINVAL,
                        "%u warm-up steps and %u recorded ones are more than %u steps",
                        job->warmup_steps, job->timeline_steps, job->steps);
-    TY_CHECK(ty_plan_check(job->plan, "plan", error), status, done);
-    status = ty_program_check(job->plan, job->program, "program", error);
-done:
-    return status;
+    TY_TRY(ty_plan_check(job->plan, "plan", error));
+    return ty_program_check(job->plan, job->program, "program", error);
 }
 
 /* What a backend that only takes time cannot give. */
@@ -150,17 +147,14 @@ static void on_step(void *context, uint32_t steps_done, double loss)
 static ty_status start_find(training *t, ty_error *error)
 {
     const ty_job *job = t->job;
-    ty_status status = TY_OK;
 
     if (job->resume)
-        TY_CHECK(ty_checkpoint_find(job->checkpoint, job->plan, t->transport->rank, job->steps,
-                                    &t->place, error),
-                 status, done);
+        TY_TRY(ty_checkpoint_find(job->checkpoint, job->plan, t->transport->rank, job->steps,
+                                  &t->place, error));
     else if (job->checkpoint != NULL)
-        TY_CHECK(ty_checkpoint_refuse(job->checkpoint, error), status, done);
+        TY_TRY(ty_checkpoint_refuse(job->checkpoint, error));
     t->start = t->saved = t->place.step;
-done:
-    return status;
+    return TY_OK;
 }
 
 /* Warm-up is recorded too: nobody knows yet whether the run outlasts it. */
@@ -194,17 +188,14 @@ static ty_recorded_steps window_find(const training *t)
 static ty_status places_try(training *t, ty_error *error)
 {
     const ty_job *job = t->job;
-    ty_status status = TY_OK;
 
     if (t->transport->rank != 0)
         return TY_OK;
     if (job->checkpoint != NULL)
-        TY_CHECK(ty_checkpoint_lock(job->checkpoint, &t->lock, error), status, done);
+        TY_TRY(ty_checkpoint_lock(job->checkpoint, &t->lock, error));
     if (job->save_weights != NULL)
-        TY_CHECK(ty_file_try(job->save_weights, error), status, done);
-    status = ty_file_try(job->output, error);
-done:
-    return status;
+        TY_TRY(ty_file_try(job->save_weights, error));
+    return ty_file_try(job->output, error);
 }
 
 /* Cores per rank that no rank has, as far as this one can tell. */
@@ -350,11 +341,9 @@ static ty_status evaluate(training *t, bool *is_reached, ty_error *error)
     const ty_variant *variant = &t->job->plan->deployment.variant;
     ty_evaluation *grown,
         made = {.step = ty_interpreter_steps(t->interpreter), .seconds = run->wall_s};
-    ty_status status;
 
-    TY_CHECK(ty_interpreter_evaluate(t->interpreter, t->test_set, NULL, &made.loss, &made.accuracy,
-                                     error),
-             status, done);
+    TY_TRY(ty_interpreter_evaluate(t->interpreter, t->test_set, NULL, &made.loss, &made.accuracy,
+                                   error));
     if (!isfinite(made.loss)) {
         ty_fail(error, TY_ELIMIT, "the test loss after step %u is no longer a finite number",
                 made.step);
@@ -363,9 +352,8 @@ static ty_status evaluate(training *t, bool *is_reached, ty_error *error)
     made.variant_loss = made.loss;
     made.variant_accuracy = made.accuracy;
     if (ty_variant_changes(variant))
-        TY_CHECK(ty_interpreter_evaluate(t->interpreter, t->test_set, variant, &made.variant_loss,
-                                         &made.variant_accuracy, error),
-                 status, done);
+        TY_TRY(ty_interpreter_evaluate(t->interpreter, t->test_set, variant, &made.variant_loss,
+                                       &made.variant_accuracy, error));
     grown = ty_resize(run->evaluations, run->evaluation_count + 1, sizeof *grown);
     if (grown == NULL) {
         t->transport->is_broken = true;
@@ -374,8 +362,7 @@ static ty_status evaluate(training *t, bool *is_reached, ty_error *error)
     run->evaluations = grown;
     run->evaluations[run->evaluation_count++] = made;
     *is_reached = ty_target_is_met(&t->job->until, made.accuracy, made.loss);
-done:
-    return status;
+    return TY_OK;
 }
 
 static ty_status checkpoint(training *t, ty_error *error)
@@ -691,9 +678,8 @@ static void *local_main(void *argument)
 static const local_rank *first_failure(const local_rank *ranks, uint32_t count)
 {
     const local_rank *found = NULL;
-    uint32_t i;
 
-    for (i = 0; i < count; i++) {
+    for (uint32_t i = 0; i < count; i++) {
         bool is_bystander = strstr(ranks[i].error.message, "another rank failed") != NULL;
         if (ranks[i].status != TY_OK && (found == NULL || !is_bystander)) {
             found = &ranks[i];
@@ -710,7 +696,6 @@ ty_status ty_execute_job_locally(const ty_job *job, uint32_t count,
     local_rank *ranks = ty_alloc(count, sizeof *ranks);
     ty_transport **transports = ty_alloc(count, sizeof(ty_transport *));
     const local_rank *failed;
-    uint32_t i;
     ty_status status;
 
     if (ranks == NULL || transports == NULL) {
@@ -718,7 +703,7 @@ ty_status ty_execute_job_locally(const ty_job *job, uint32_t count,
         goto cleanup;
     }
     TY_CHECK(ty_transport_local(count, transports, error), status, cleanup);
-    for (i = 0; i < count; i++) {
+    for (uint32_t i = 0; i < count; i++) {
         ranks[i] = (local_rank){.job = job, .transport = transports[i], .options = options};
         ranks[i].is_started = pthread_create(&ranks[i].thread, NULL, local_main, &ranks[i]) == 0;
         if (!ranks[i].is_started) {
@@ -727,7 +712,7 @@ ty_status ty_execute_job_locally(const ty_job *job, uint32_t count,
             transports[i]->close(transports[i]);
         }
     }
-    for (i = 0; i < count; i++) {
+    for (uint32_t i = 0; i < count; i++) {
         if (ranks[i].is_started)
             pthread_join(ranks[i].thread, NULL);
     }

@@ -65,7 +65,7 @@ ty_status ty_machine_date(char **out, ty_error *error)
     gmtime_r(&now, &parts);
     strftime(date, sizeof date, "%Y-%m-%dT%H:%M:%SZ", &parts);
     *out = ty_strdup(date);
-    return *out != NULL ? TY_OK : ty_fail(error, TY_ENOMEM, "out of memory");
+    return ty_check_memory(*out != NULL, error);
 }
 
 uint32_t ty_machine_cores(void)

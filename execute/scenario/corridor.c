@@ -145,8 +145,7 @@ ty_status dataset_open_corridor(ty_dataset *dataset, const char *unused, bool is
     dataset->sample_count = (uint64_t)drives * DRIVE_STEPS;
     dataset->inputs = ty_alloc(dataset->sample_count, CORRIDOR_RAYS);
     dataset->labels = ty_alloc(dataset->sample_count, 1);
-    if (dataset->inputs == NULL || dataset->labels == NULL)
-        return ty_fail(error, TY_ENOMEM, "out of memory for corridors");
+    TY_TRY(ty_check_memory(dataset->inputs != NULL && dataset->labels != NULL, error));
     for (uint32_t d = 0; d < drives; d++) /* the first ones are the test's */
         drive(dataset_hash(0, is_test ? d : TEST_DRIVES + d),
               dataset->inputs + (uint64_t)d * DRIVE_STEPS * CORRIDOR_RAYS,

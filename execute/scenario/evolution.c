@@ -45,9 +45,7 @@ static ty_status start(scenario_run *run, ty_error *error)
     run->played = ty_alloc(run->plan->global_batch, sizeof(member_score));
     run->weights = ty_alloc(run->parameter_count, 2 * sizeof *run->weights);
     run->device = run->player.device;
-    return run->played != NULL && run->weights != NULL
-               ? TY_OK
-               : ty_fail(error, TY_ENOMEM, "out of memory for a population");
+    return ty_check_memory(run->played != NULL && run->weights != NULL, error);
 }
 
 /* Nothing: a member begins its episode in its forward. */

@@ -5,8 +5,8 @@
  *
  * A scenario is a table of hooks, which the interpreter calls where the table has one. Hooks know
  * the rank only by its scenario_run. Common code of those that play episodes in corridors
- * (corridor.h) is in scenario.c: a player, which runs a policy in several corridors at once, and
- * the test of a policy.
+ * (corridor.h) is in player.c, which runs a policy in several corridors at once, and in scenario.c,
+ * which tests it.
  */
 #ifndef TY_EXECUTE_SCENARIO_H
 #define TY_EXECUTE_SCENARIO_H

@@ -173,12 +173,10 @@ ty_status ty_checkpoint_save(ty_interpreter *in, const char *directory, uint32_t
 /* Where the interpreter would be after as many steps. */
 static void step_set(ty_interpreter *in, uint32_t step)
 {
-    uint32_t i;
-
     in->controls_done = in->steps_done = in->target = step;
-    for (i = 0; i < in->program->instruction_count; i++)
+    for (uint32_t i = 0; i < in->program->instruction_count; i++)
         in->done[i] = step;
-    for (i = 0; i < in->held_count; i++) {
+    for (uint32_t i = 0; i < in->held_count; i++) {
         in->held[i].bound_count = (uint64_t)step * in->local_micro_batches;
         if (in->held[i].version_count > 1)
             in->options.backend->select(in->held[i].device, step % in->held[i].version_count);

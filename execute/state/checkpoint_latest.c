@@ -102,8 +102,7 @@ ty_status checkpoint_latest_write(const ty_plan *plan, const char *directory,
     if (status != TY_OK)
         return status;
     said.replicas = ty_alloc(said.replica_count, sizeof *said.replicas);
-    if (said.replicas == NULL)
-        return ty_fail(error, TY_ENOMEM, "out of memory");
+    TY_TRY(ty_check_memory(said.replicas != NULL, error));
     for (uint32_t s = 0; s < said.replica_count; s++)
         said.replicas[s] = plan->stages[s].replicas;
     memcpy(said.own.hex, no_digest, sizeof no_digest);
@@ -138,13 +137,10 @@ ty_status ty_checkpoint_refuse(const char *directory, ty_error *error)
 static ty_status latest_read(const ty_json *root, latest *out, ty_error *error)
 {
     const ty_json *files;
-    ty_status status;
 
-    TY_CHECK(ty_json_schema(root, CHECKPOINT_SCHEMA, error), status, done);
-    TY_CHECK(ty_record_read_all(root, &checkpoint_latest_record, out, NULL, error), status, done);
-    status = ty_json_array(root, "files", out->rank_count, out->rank_count, &files, error);
-done:
-    return status;
+    TY_TRY(ty_json_schema(root, CHECKPOINT_SCHEMA, error));
+    TY_TRY(ty_record_read_all(root, &checkpoint_latest_record, out, NULL, error));
+    return ty_json_array(root, "files", out->rank_count, out->rank_count, &files, error);
 }
 
 /* The process whose state is that of `process`: of a replica of the same position the same lane. */

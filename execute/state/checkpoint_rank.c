@@ -1,7 +1,9 @@
 /* A rank's file of a checkpoint: which memory makes up its state, and how it gets to the disk and
  * back. */
 #include "checkpoint_parts.h"
-#include "interpreter_state.h"
+#include "interpreter_buckets.h"
+#include "interpreter_watches.h"
+#include "sharding.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -70,9 +72,8 @@ static void add_range(sections *s, ty_interpreter *in, const held_stage *held, u
 {
     const ty_device_backend *backend = in->options.backend;
     const uint64_t state_bytes = (end - start) * in->state_count * sizeof(float);
-    uint32_t v;
 
-    for (v = 0; v < held->version_count; v++) {
+    for (uint32_t v = 0; v < held->version_count; v++) {
         if (held->version_count > 1)
             backend->select(held->device, v);
         add_on(s, held->device, interpreter_weights_at(in, held, start),
@@ -111,24 +112,24 @@ static void add_codec(sections *s, const bucket_state *bucket)
 {
     void *data = NULL;
     uint64_t bytes = 0;
-    uint32_t i;
 
-    for (i = 0; bucket->codec != NULL && ty_codec_state(bucket->codec, i, &data, &bytes); i++)
+    for (uint32_t i = 0; bucket->codec != NULL && ty_codec_state(bucket->codec, i, &data, &bytes);
+         i++)
         add_on(s, i > 0 ? bucket->held->device : NULL, data, bytes, false);
 }
 
 static ty_status sections_find(ty_interpreter *in, sections *s, ty_error *error)
 {
-    uint32_t i;
+    ty_noise_sample *samples;
+    ty_gradient_noise *noise = interpreter_noise_sums(in, &samples);
 
     s->memory = in->memory;
     add(s, in->losses, in->controls_done * sizeof *in->losses);
-    for (i = 0; i < in->held_count; i++)
+    for (uint32_t i = 0; i < in->held_count; i++)
         add_held(s, in, &in->held[i]);
-    add(s, &in->noise, sizeof in->noise);
-    add(s, in->noise_samples,
-        interpreter_noise_most(in->controls_done) * sizeof *in->noise_samples);
-    for (i = 0; i < in->options.plan->bucket_count; i++)
+    add(s, noise, sizeof *noise);
+    add(s, samples, interpreter_noise_most(in->controls_done) * sizeof *samples);
+    for (uint32_t i = 0; i < in->options.plan->bucket_count; i++)
         if (ty_bucket_keeps_state(&in->options.plan->buckets[i]))
             add_codec(s, &in->buckets[i]);
     if (in->options.precision == TY_PRECISION_FP16) {
@@ -147,8 +148,7 @@ static ty_status section_look(const sections *s, const section *from, const void
     if (from->device == NULL)
         return TY_OK;
     *owned = ty_alloc(1, from->bytes);
-    if (*owned == NULL)
-        return ty_fail(error, TY_ENOMEM, "out of memory for a checkpoint");
+    TY_TRY(ty_check_memory(*owned != NULL, error));
     *out = *owned;
     return s->memory->read(from->device, *owned, from->data, from->bytes, error);
 }
@@ -272,7 +272,6 @@ static ty_status rank_write(const char *path, const header *head, const sections
     ty_text heads = {0};
     char temporary[CHECKPOINT_PATH_SIZE + TEMPORARY_SIZE];
     FILE *file;
-    uint32_t i;
     ty_status status;
 
     temporary_path(path, temporary);
@@ -281,7 +280,7 @@ static ty_status rank_write(const char *path, const header *head, const sections
         return ty_fail(error, TY_EIO, "%s: %s", temporary, strerror(errno));
     ty_text_append(&heads, (const char *)head, sizeof *head);
     status = fwrite(head, sizeof *head, 1, file) == 1 ? TY_OK : TY_EIO;
-    for (i = 0; i < s->count && status == TY_OK; i++)
+    for (uint32_t i = 0; i < s->count && status == TY_OK; i++)
         status = section_write(file, s, &s->items[i], &heads, error);
     if (status != TY_OK) { /* the first reason, not what closing makes of it */
         if (status == TY_EIO)
@@ -329,8 +328,7 @@ static ty_status section_read(FILE *file, const char *path, uint32_t index, cons
     if (to->device == NULL)
         return bytes_read(file, path, index, to, heads, error);
     staged.data = ty_alloc(1, to->bytes);
-    if (staged.data == NULL)
-        return ty_fail(error, TY_ENOMEM, "out of memory for a checkpoint");
+    TY_TRY(ty_check_memory(staged.data != NULL, error));
     status = bytes_read(file, path, index, &staged, heads, error);
     if (status == TY_OK)
         status = s->memory->write(to->device, to->data, staged.data, to->bytes, error);
@@ -345,7 +343,6 @@ static ty_status rank_read(const char *path, const header *expected, const ty_di
     ty_text heads = {0};
     ty_digest read;
     header found;
-    uint32_t i;
     ty_status status = ty_file_check_plain(path, error);
 
     if (status != TY_OK)
@@ -359,7 +356,7 @@ static ty_status rank_read(const char *path, const header *expected, const ty_di
                          "%s: found no header of rank %u of %u after %u steps of this plan", path,
                          expected->rank, expected->rank_count, expected->step);
     ty_text_append(&heads, (const char *)&found, sizeof found);
-    for (i = 0; i < s->count && status == TY_OK; i++)
+    for (uint32_t i = 0; i < s->count && status == TY_OK; i++)
         status = section_read(file, path, i, s, &heads, error);
     if (status == TY_OK && fgetc(file) != EOF)
         status = ty_fail(error, TY_EPARSE, "%s: found more than %u sections", path, s->count);

@@ -53,22 +53,18 @@ void safetensors_close(safetensors *file)
 static ty_status tensor_shape(const ty_json *value, safetensors_tensor *out, ty_error *error)
 {
     const ty_json *shape;
-    ty_status status;
 
-    TY_CHECK(ty_json_array(value, "shape", 0, SAFETENSORS_MOST_DIMENSIONS, &shape, error), status,
-             done);
+    TY_TRY(ty_json_array(value, "shape", 0, SAFETENSORS_MOST_DIMENSIONS, &shape, error));
     out->dimension_count = (uint32_t)ty_json_size(shape);
     out->elements = 1;
     for (uint32_t d = 0; d < out->dimension_count; d++) {
         const uint64_t most = (UINT64_C(1) << 53) - 1;
-        TY_CHECK(ty_json_as_uint64(ty_json_at(shape, d), 0, most, &out->dimensions[d], error),
-                 status, done);
+        TY_TRY(ty_json_as_uint64(ty_json_at(shape, d), 0, most, &out->dimensions[d], error));
         if (out->dimensions[d] > 0 && out->elements > most / out->dimensions[d])
             return ty_json_fail(shape, error, "fewer than 2^53 elements");
         out->elements *= out->dimensions[d];
     }
-done:
-    return status;
+    return TY_OK;
 }
 
 /* @param end [out] where its numbers end, from the first tensor's */
@@ -78,32 +74,28 @@ static ty_status tensor_read(const ty_json *value, const unsigned char *data, ui
     const ty_json *offsets;
     uint64_t first = 0;
     size_t type = 0;
-    ty_status status;
 
     if (!ty_json_is_object(value))
         return ty_json_fail(value, error, "an object with dtype, shape and data_offsets");
     out->name = ty_json_key(value);
     if (out->name[0] == '\0' || !ty_is_printable(out->name))
         return ty_json_fail(value, error, "a tensor with a name that can be printed");
-    TY_CHECK(ty_json_string(value, "dtype", &out->type_name, error), status, done);
+    TY_TRY(ty_json_string(value, "dtype", &out->type_name, error));
     while (type < TYPE_COUNT && strcmp(types[type].name, out->type_name) != 0)
         type++;
     if (type == TYPE_COUNT)
         return ty_json_fail(value, error, "a dtype of safetensors, such as F32, F16 or BF16");
     out->type = type < SAFETENSORS_OTHER ? (safetensors_type)type : SAFETENSORS_OTHER;
-    TY_CHECK(tensor_shape(value, out, error), status, done);
-    TY_CHECK(ty_json_array(value, "data_offsets", 2, 2, &offsets, error), status, done);
-    TY_CHECK(ty_json_as_uint64(ty_json_at(offsets, 0), 0, data_bytes, &first, error), status, done);
-    TY_CHECK(ty_json_as_uint64(ty_json_at(offsets, 1), first, data_bytes, end, error), status,
-             done);
+    TY_TRY(tensor_shape(value, out, error));
+    TY_TRY(ty_json_array(value, "data_offsets", 2, 2, &offsets, error));
+    TY_TRY(ty_json_as_uint64(ty_json_at(offsets, 0), 0, data_bytes, &first, error));
+    TY_TRY(ty_json_as_uint64(ty_json_at(offsets, 1), first, data_bytes, end, error));
     if (out->elements > data_bytes || out->elements * types[type].bytes != *end - first)
         return ty_json_fail(offsets, error, "%llu bytes, as many as %llu numbers of %s have",
                             (unsigned long long)out->elements * types[type].bytes,
                             (unsigned long long)out->elements, out->type_name);
     out->data = data + first;
-    status = ty_json_end(value, error);
-done:
-    return status;
+    return ty_json_end(value, error);
 }
 
 static ty_status metadata_check(const ty_json *value, ty_error *error)
@@ -168,7 +160,6 @@ static ty_status part_parse(safetensors *file, part *own, const unsigned char *b
     const ty_json *root;
     safetensors_tensor *grown;
     uint64_t header = 0, count = 0, data_bytes;
-    ty_status status;
 
     for (uint32_t i = 0; i < 8 && length >= 8; i++)
         header |= (uint64_t)bytes[i] << (8 * i);
@@ -178,8 +169,7 @@ static ty_status part_parse(safetensors *file, part *own, const unsigned char *b
                        "with a header within the file and of at most %llu",
                        name, (unsigned long long)header, (unsigned long long)length,
                        (unsigned long long)SAFETENSORS_MOST_HEADER_BYTES);
-    TY_CHECK(ty_json_parse((const char *)bytes + 8, header, name, &own->header, error), status,
-             done);
+    TY_TRY(ty_json_parse((const char *)bytes + 8, header, name, &own->header, error));
     root = ty_json_root(own->header);
     if (!ty_json_is_object(root))
         return ty_json_fail(root, error, "an object of tensors");
@@ -194,20 +184,17 @@ static ty_status part_parse(safetensors *file, part *own, const unsigned char *b
         uint64_t end;
 
         if (strcmp(ty_json_key(value), METADATA) == 0) {
-            TY_CHECK(metadata_check(value, error), status, done);
+            TY_TRY(metadata_check(value, error));
             continue;
         }
         *made = (safetensors_tensor){0};
-        TY_CHECK(tensor_read(value, bytes + 8 + header, data_bytes, made, &end, error), status,
-                 done);
+        TY_TRY(tensor_read(value, bytes + 8 + header, data_bytes, made, &end, error));
         count++;
     }
-    TY_CHECK(places_check(file->tensors + file->count, count, bytes + 8 + header, data_bytes, name,
-                          error),
-             status, done);
+    TY_TRY(places_check(file->tensors + file->count, count, bytes + 8 + header, data_bytes, name,
+                        error));
     file->count += count;
-done:
-    return status;
+    return TY_OK;
 }
 
 static int by_name(const void *a, const void *b)
@@ -306,8 +293,7 @@ static ty_status list_add(file_list *list, const ty_json *value, ty_error *error
         if (strcmp(list->names[i - 1], name) == 0)
             return TY_OK;
     grown = ty_resize(list->names, list->count + 1, sizeof *grown);
-    if (grown == NULL)
-        return ty_fail(error, TY_ENOMEM, "out of memory for an index");
+    TY_TRY(ty_check_memory(grown != NULL, error));
     list->names = grown;
     list->names[list->count++] = name;
     return TY_OK;

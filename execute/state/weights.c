@@ -116,18 +116,15 @@ static ty_status piece_check(const weights *w, const char *path, uint32_t layer,
 static ty_status layer_check(const weights *w, const char *path, uint32_t layer, uint32_t *pieces,
                              ty_error *error)
 {
-    ty_status status = TY_OK;
-
     *pieces = 0;
     for (uint32_t t = 0; t < LAYER_FILE_TENSORS; t++) {
         weight_piece piece;
         for (uint32_t i = 0; weight_piece_at(&w->names, layer, t, i, &piece); i++) {
             (*pieces)++;
-            TY_CHECK(piece_check(w, path, layer, &piece, error), status, done);
+            TY_TRY(piece_check(w, path, layer, &piece, error));
         }
     }
-done:
-    return status;
+    return TY_OK;
 }
 
 static bool has_frozen(const ty_workload *workload)

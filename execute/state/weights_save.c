@@ -1,5 +1,6 @@
 /* Weights out of a run, as safetensors. */
-#include "interpreter_state.h"
+#include "interpreter_lanes.h"
+#include "sharding.h"
 #include "weight_names.h"
 #include "weights.h"
 
@@ -83,8 +84,7 @@ static ty_status layer_put(const weight_names *names, uint32_t layer, const floa
     weight_piece piece;
     ty_status status = TY_OK;
 
-    if (made == NULL)
-        return ty_fail(error, TY_ENOMEM, "out of memory for weights");
+    TY_TRY(ty_check_memory(made != NULL, error));
     for (uint32_t t = 0; t < LAYER_FILE_TENSORS; t++)
         for (uint32_t i = 0; weight_piece_at(names, layer, t, i, &piece); i++) {
             const uint64_t elements = piece.rows * piece.columns;

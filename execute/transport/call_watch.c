@@ -87,8 +87,7 @@ ty_status ty_call_watch_open(double patience_s, const char *complaint, ty_call_w
     sigset_t all, before;
     int code;
 
-    if (watch == NULL)
-        return ty_fail(error, TY_ENOMEM, "out of memory");
+    TY_TRY(ty_check_memory(watch != NULL, error));
     watch->patience_s = patience_s;
     snprintf(watch->complaint, sizeof watch->complaint, "%s", complaint);
     pthread_mutex_init(&watch->mutex, NULL);

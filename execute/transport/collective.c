@@ -12,9 +12,8 @@ static void add_floats(void *target, const void *source, uint64_t count)
 {
     float *t = target;
     const float *s = source;
-    uint64_t i;
 
-    for (i = 0; i < count; i++)
+    for (uint64_t i = 0; i < count; i++)
         t[i] += s[i];
 }
 
@@ -22,9 +21,8 @@ static void keep_largest(void *target, const void *source, uint64_t count)
 {
     float *t = target;
     const float *s = source;
-    uint64_t i;
 
-    for (i = 0; i < count; i++)
+    for (uint64_t i = 0; i < count; i++)
         t[i] = s[i] > t[i] ? s[i] : t[i];
 }
 
@@ -32,9 +30,8 @@ static void add_doubles(void *target, const void *source, uint64_t count)
 {
     double *t = target;
     const double *s = source;
-    uint64_t i;
 
-    for (i = 0; i < count; i++)
+    for (uint64_t i = 0; i < count; i++)
         t[i] += s[i];
 }
 
@@ -104,15 +101,13 @@ static ty_status tree_start(ty_collective *c, const tree_move *move, ty_error *e
 
 static ty_status tree_advance(ty_collective *c, bool *is_moved, ty_error *error)
 {
-    ty_status status = TY_OK;
-
     while (c->moves_done < c->move_count) {
         const tree_move *move = &c->moves[c->moves_done];
         bool is_done = false;
 
         if (c->move_request == NULL)
-            TY_CHECK(tree_start(c, move, error), status, done);
-        TY_CHECK(collective_test_request(c, &c->move_request, &is_done, error), status, done);
+            TY_TRY(tree_start(c, move, error));
+        TY_TRY(collective_test_request(c, &c->move_request, &is_done, error));
         if (!is_done)
             break;
         if (move->is_sum)
@@ -120,8 +115,7 @@ static ty_status tree_advance(ty_collective *c, bool *is_moved, ty_error *error)
         c->moves_done++;
         *is_moved = true;
     }
-done:
-    return status;
+    return TY_OK;
 }
 
 /* ---- All to all -------------------------------------------------------------------------- */
@@ -151,19 +145,15 @@ static ty_status round_start(ty_collective *c, ty_error *error)
     uint32_t to = (c->position + k) % n, from = (c->position + n - k) % n;
     const part out = part_of(c, c->sent_counts, to), in = part_of(c, c->received_counts, from);
     char *arrivals = c->received != NULL ? c->received : c->scratch;
-    ty_status status = TY_OK;
 
     if (in.bytes > 0)
-        TY_CHECK(c->transport->receive(c->transport, c->members[from], c->tag, arrivals + in.before,
-                                       in.bytes, &c->round_receive, error),
-                 status, done);
+        TY_TRY(c->transport->receive(c->transport, c->members[from], c->tag, arrivals + in.before,
+                                     in.bytes, &c->round_receive, error));
     if (out.bytes > 0)
-        TY_CHECK(c->transport->send(c->transport, c->members[to], c->tag, c->data + out.before,
-                                    out.bytes, &c->round_send, error),
-                 status, done);
+        TY_TRY(c->transport->send(c->transport, c->members[to], c->tag, c->data + out.before,
+                                  out.bytes, &c->round_send, error));
     c->is_round_started = true;
-done:
-    return status;
+    return TY_OK;
 }
 
 /* What has come must not land on what is still to go, so it is moved into place at the end. */
@@ -178,15 +168,13 @@ static void rounds_place(ty_collective *c)
 
 static ty_status rounds_advance(ty_collective *c, bool *is_moved, ty_error *error)
 {
-    ty_status status = TY_OK;
-
     while (c->rounds_done < c->round_count) {
         bool is_sent = false, is_here = false;
 
         if (!c->is_round_started)
-            TY_CHECK(round_start(c, error), status, done);
-        TY_CHECK(collective_test_request(c, &c->round_send, &is_sent, error), status, done);
-        TY_CHECK(collective_test_request(c, &c->round_receive, &is_here, error), status, done);
+            TY_TRY(round_start(c, error));
+        TY_TRY(collective_test_request(c, &c->round_send, &is_sent, error));
+        TY_TRY(collective_test_request(c, &c->round_receive, &is_here, error));
         if (!is_sent || !is_here)
             break;
         c->is_round_started = false;
@@ -194,8 +182,7 @@ static ty_status rounds_advance(ty_collective *c, bool *is_moved, ty_error *erro
         if (++c->rounds_done == c->round_count)
             rounds_place(c);
     }
-done:
-    return status;
+    return TY_OK;
 }
 
 /* The own part of unequal ones does not travel. */
@@ -288,24 +275,20 @@ static void phases_make(ty_collective *c, const placed *all, uint32_t per_host, 
 
 static ty_status phases_advance(ty_collective *c, bool *is_moved, ty_error *error)
 {
-    ty_status status = TY_OK;
-
     while (c->phases_done < c->phase_count) {
         bool is_done = false;
 
         if (c->running == NULL)
-            TY_CHECK(
-                ty_collective_start(c->transport, &c->phases[c->phases_done], &c->running, error),
-                status, done);
-        TY_CHECK(ty_collective_test(c->running, &is_done, is_moved, error), status, done);
+            TY_TRY(
+                ty_collective_start(c->transport, &c->phases[c->phases_done], &c->running, error));
+        TY_TRY(ty_collective_test(c->running, &is_done, is_moved, error));
         if (!is_done)
             break;
         c->running = NULL;
         c->phases_done++;
         *is_moved = true;
     }
-done:
-    return status;
+    return TY_OK;
 }
 
 static ty_status hierarchy_prepare(ty_collective *c, const ty_collective_options *options,
@@ -333,15 +316,12 @@ static ty_status hierarchy_prepare(ty_collective *c, const ty_collective_options
 static ty_status members_copy(ty_collective *c, const ty_collective_options *options,
                               ty_error *error)
 {
-    uint32_t i;
-
     c->members = ty_alloc((size_t)c->member_count + options->server_count, sizeof *c->members);
-    if (c->members == NULL)
-        return ty_fail(error, TY_ENOMEM, "out of memory");
+    TY_TRY(ty_check_memory(c->members != NULL, error));
     c->position = UINT32_MAX;
-    for (i = 0; i < options->server_count; i++)
+    for (uint32_t i = 0; i < options->server_count; i++)
         c->members[c->member_count + i] = options->first_server + i;
-    for (i = 0; i < c->member_count; i++) {
+    for (uint32_t i = 0; i < c->member_count; i++) {
         c->members[i] = options->members == NULL ? i : options->members[i];
         if (c->members[i] == c->transport->rank)
             c->position = i;
@@ -378,7 +358,6 @@ static ty_status machine_prepare(ty_collective *c, const ty_collective_options *
 static ty_status prepare(ty_collective *c, const ty_collective_options *options, ty_error *error)
 {
     uint64_t scratch;
-    ty_status status;
 
     if (options->kind != TY_ALL_REDUCE && options->kind != TY_ALL_GATHER &&
         options->kind != TY_REDUCE_SCATTER && options->kind != TY_ALL_TO_ALL)
@@ -391,11 +370,9 @@ static ty_status prepare(ty_collective *c, const ty_collective_options *options,
     if (options->kind != TY_REDUCE_SCATTER)
         c->copy_rounds = c->member_count - 1;
     c->ahead = options->kind == TY_REDUCE_SCATTER;
-    status = machine_prepare(c, options, &scratch, error);
-    if (status != TY_OK)
-        return status;
+    TY_TRY(machine_prepare(c, options, &scratch, error));
     c->scratch = ty_alloc(scratch, c->type->size);
-    return c->scratch != NULL ? TY_OK : ty_fail(error, TY_ENOMEM, "out of memory for a collective");
+    return ty_check_memory(c->scratch != NULL, error);
 }
 
 ty_status ty_collective_start(ty_transport *transport, const ty_collective_options *options,
@@ -404,8 +381,7 @@ ty_status ty_collective_start(ty_transport *transport, const ty_collective_optio
     ty_collective *c = ty_alloc(1, sizeof *c);
     ty_status status;
 
-    if (c == NULL)
-        return ty_fail(error, TY_ENOMEM, "out of memory");
+    TY_TRY(ty_check_memory(c != NULL, error));
     c->transport = transport;
     c->element = options->element;
     c->type = &element_types[options->element];

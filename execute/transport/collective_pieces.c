@@ -242,13 +242,10 @@ static bool needs_scratch(const ty_collective *c)
 
 static ty_status pieces_advance(ty_collective *c, bool *is_moved, ty_error *error)
 {
-    ty_status status;
-
-    TY_CHECK(pieces_finish(c, is_moved, error), status, done);
-    TY_CHECK(pieces_receive(c, is_moved, error), status, done);
-    TY_CHECK(pieces_send(c, is_moved, error), status, done);
-done:
-    return status;
+    TY_TRY(pieces_finish(c, is_moved, error));
+    TY_TRY(pieces_receive(c, is_moved, error));
+    TY_TRY(pieces_send(c, is_moved, error));
+    return TY_OK;
 }
 
 static uint64_t pieces_prepare(ty_collective *c, const piece_order *order)

@@ -44,12 +44,10 @@ static bool is_same_device(const ty_device_identity *a, const ty_device_identity
 /* Why the ranks cannot be linked directly, or NULL. */
 static const char *obstacle(const rank_place *places, uint32_t count)
 {
-    uint32_t i, k;
-
-    for (i = 0; i < count; i++) {
+    for (uint32_t i = 0; i < count; i++) {
         if (!places[i].can_link)
             return places[i].reason.message;
-        for (k = 0; k < i && !ty_device_link_is_shared(); k++) {
+        for (uint32_t k = 0; k < i && !ty_device_link_is_shared(); k++) {
             if (is_same_device(&places[i].device, &places[k].device))
                 return "two ranks share a GPU, which NCCL refuses (TRAINYARD_NCCL_SHARED_GPU=1 "
                        "lets "
@@ -92,8 +90,7 @@ ty_status ty_device_first_user(ty_transport *transport, const ty_device_identity
     uint32_t found = 0;
     ty_status status;
 
-    if (all == NULL)
-        return ty_fail(error, TY_ENOMEM, "out of memory");
+    TY_TRY(ty_check_memory(all != NULL, error));
     all[transport->rank] = *own;
     TY_CHECK(ty_collective_run(transport,
                                &(ty_collective_options){.kind = TY_ALL_GATHER,
@@ -120,8 +117,7 @@ ty_status ty_device_link_open(const ty_link_options *options, ty_device_link **o
     link_choice choice;
     ty_status status;
 
-    if (places == NULL)
-        return ty_fail(error, TY_ENOMEM, "out of memory");
+    TY_TRY(ty_check_memory(places != NULL, error));
     TY_CHECK(places_gather(options, places, error), status, cleanup);
     choice = places[0].choice; /* rank 0's word counts for all */
     reason = obstacle(places, transport->size);

@@ -32,9 +32,8 @@ static void *buffer_take(host_state *state, uint64_t bytes)
 {
     host_buffer *grown;
     void *made;
-    uint32_t i;
 
-    for (i = 0; i < state->buffer_count; i++) {
+    for (uint32_t i = 0; i < state->buffer_count; i++) {
         if (!state->buffers[i].is_taken && state->buffers[i].bytes == bytes) {
             state->buffers[i].is_taken = true;
             return state->buffers[i].memory;
@@ -52,9 +51,7 @@ static void *buffer_take(host_state *state, uint64_t bytes)
 
 static void buffer_give(host_state *state, const void *memory)
 {
-    uint32_t i;
-
-    for (i = 0; i < state->buffer_count; i++) {
+    for (uint32_t i = 0; i < state->buffer_count; i++) {
         if (state->buffers[i].memory == memory)
             state->buffers[i].is_taken = false;
     }
@@ -250,12 +247,11 @@ static ty_status host_test(ty_device_link *link, ty_request *request, bool *is_d
 static void host_close(ty_device_link *link)
 {
     host_state *state;
-    uint32_t i;
 
     if (link == NULL)
         return;
     state = link->state;
-    for (i = 0; i < state->buffer_count; i++)
+    for (uint32_t i = 0; i < state->buffer_count; i++)
         memory_of(state)->host_release(state->options.stage, state->buffers[i].memory);
     ty_free(state->buffers);
     ty_free(state);

@@ -101,7 +101,7 @@ static ty_status state_make(ty_shared_memory *memory, ty_error *error)
         inbox->channels = ty_alloc(memory->member_count, sizeof *inbox->channels);
         is_there = is_there && inbox->channels != NULL;
     }
-    return is_there ? TY_OK : ty_fail(error, TY_ENOMEM, "out of memory");
+    return ty_check_memory(is_there, error);
 }
 
 ty_status ty_shared_memory_make(uint32_t members, uint32_t own, ty_shared_memory **out,
@@ -116,8 +116,7 @@ ty_status ty_shared_memory_make(uint32_t members, uint32_t own, ty_shared_memory
                        "shared memory: found %u ranks on one host, expected at most %u", members,
                        (unsigned)TY_SHARED_MOST_MEMBERS);
     memory = ty_alloc(1, sizeof *memory);
-    if (memory == NULL)
-        return ty_fail(error, TY_ENOMEM, "out of memory");
+    TY_TRY(ty_check_memory(memory != NULL, error));
     memory->member_count = members;
     memory->own = own;
     memory->bytes = segment_bytes(members);

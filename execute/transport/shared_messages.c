@@ -245,8 +245,7 @@ static ty_status ring_drain(ty_shared_memory *memory, uint32_t index, uint32_t m
                 break;
             message = message_keep(from, member, index, fragment.tag);
         }
-        if (message == NULL)
-            return ty_fail(error, TY_ENOMEM, "out of memory for a message");
+        TY_TRY(ty_check_memory(message != NULL, error));
         status = fragment_take(message, &fragment, shared_slot(box, fragment.slot),
                                message == tested, error);
         message_advance(from, message);
@@ -298,8 +297,7 @@ ty_status ty_shared_send(ty_shared_memory *memory, const ty_shared_message *mess
     shared_request *made = request_new(message, true);
     inbox_state *inbox;
 
-    if (made == NULL)
-        return ty_fail(error, TY_ENOMEM, "out of memory");
+    TY_TRY(ty_check_memory(made != NULL, error));
     inbox = &memory->inboxes[made->inbox];
     pthread_mutex_lock(&inbox->lock);
     list_append(&inbox->channels[made->member].sends, made);
@@ -341,8 +339,7 @@ ty_status ty_shared_receive(ty_shared_memory *memory, const ty_shared_message *m
     if (made == NULL && (made = request_new(message, false)) != NULL)
         list_append(&from->receives, made);
     pthread_mutex_unlock(&inbox->lock);
-    if (made == NULL)
-        return ty_fail(error, TY_ENOMEM, "out of memory");
+    TY_TRY(ty_check_memory(made != NULL, error));
     *out = (ty_request *)made;
     return TY_OK;
 }

@@ -55,8 +55,7 @@ ty_status ty_socket_bell_open(ty_socket_bell **out, ty_error *error)
     ty_socket_bell *bell = ty_alloc(1, sizeof *bell);
     bool is_open = bell != NULL;
 
-    if (bell == NULL)
-        return ty_fail(error, TY_ENOMEM, "out of memory");
+    TY_TRY(ty_check_memory(bell != NULL, error));
     for (uint32_t i = 0; i < TY_INBOXES; i++) {
         inbox_bell *own = &bell->inboxes[i];
 

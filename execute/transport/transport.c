@@ -161,8 +161,7 @@ ty_status ty_transport_agree(ty_transport *transport, ty_status status, ty_error
     ty_error *errors = NULL;
     uint32_t i;
 
-    if (statuses == NULL)
-        return ty_fail(error, TY_ENOMEM, "out of memory");
+    TY_TRY(ty_check_memory(statuses != NULL, error));
     statuses[transport->rank] = (uint8_t)status;
     options.data = statuses;
     TY_CHECK(ty_collective_run(transport, &options, error), agreed, cleanup);

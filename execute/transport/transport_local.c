@@ -113,8 +113,7 @@ static ty_status local_send(ty_transport *transport, uint32_t to, uint32_t tag, 
     message *own = message_new(to, tag, NULL, bytes, 0), *receive, *kept;
     ty_status status = TY_OK;
 
-    if (own == NULL)
-        return ty_fail(error, TY_ENOMEM, "out of memory");
+    TY_TRY(ty_check_memory(own != NULL, error));
     own->is_done = true; /* copied before this function returns */
     pthread_mutex_lock(&shared->lock);
     receive = list_take(&box->receives, transport->rank, tag);
@@ -145,8 +144,7 @@ static ty_status local_receive(ty_transport *transport, uint32_t from, uint32_t 
     mailbox *box = &shared->mailboxes[transport->rank];
     message *own = message_new(from, tag, buffer, bytes, 0), *kept;
 
-    if (own == NULL)
-        return ty_fail(error, TY_ENOMEM, "out of memory");
+    TY_TRY(ty_check_memory(own != NULL, error));
     pthread_mutex_lock(&shared->lock);
     kept = list_take(&box->sends, from, tag);
     if (kept != NULL)
@@ -266,11 +264,9 @@ static ty_status bells_make(mailbox *box)
 
 static void hub_free(hub *shared)
 {
-    uint32_t i;
-
     if (shared == NULL)
         return;
-    for (i = 0; i < shared->made; i++) {
+    for (uint32_t i = 0; i < shared->made; i++) {
         list_free(shared->mailboxes[i].receives);
         list_free(shared->mailboxes[i].sends);
         for (uint32_t inbox = 0; inbox < TY_INBOXES; inbox++)
@@ -301,10 +297,8 @@ static void local_close(ty_transport *transport)
 ty_status ty_transport_local(uint32_t size, ty_transport **out, ty_error *error)
 {
     hub *shared = ty_alloc(1, sizeof *shared);
-    uint32_t i;
 
-    if (shared == NULL)
-        return ty_fail(error, TY_ENOMEM, "out of memory");
+    TY_TRY(ty_check_memory(shared != NULL, error));
     shared->mailboxes = ty_alloc(size, sizeof *shared->mailboxes);
     shared->size = size;
     if (shared->mailboxes == NULL || pthread_mutex_init(&shared->lock, NULL) != 0) {
@@ -312,7 +306,7 @@ ty_status ty_transport_local(uint32_t size, ty_transport **out, ty_error *error)
         ty_free(shared);
         return ty_fail(error, TY_ENOMEM, "out of memory for %u local ranks", size);
     }
-    for (i = 0; i < size; i++) {
+    for (uint32_t i = 0; i < size; i++) {
         out[i] = ty_alloc(1, sizeof **out);
         if (out[i] != NULL && bells_make(&shared->mailboxes[i]) == TY_OK)
             shared->made++;

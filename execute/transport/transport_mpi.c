@@ -65,9 +65,7 @@ static void unlock(const ty_transport *transport)
 
 static void message_cancel(message *own)
 {
-    int i;
-
-    for (i = 0; own != NULL && i < own->piece_count; i++) {
+    for (int i = 0; own != NULL && i < own->piece_count; i++) {
         if (own->pieces[i] != MPI_REQUEST_NULL) {
             MPI_Cancel(&own->pieces[i]);
             MPI_Request_free(&own->pieces[i]);
@@ -111,8 +109,7 @@ static ty_status mpi_send(ty_transport *transport, uint32_t to, uint32_t tag, co
     message *made = message_new(bytes, tag);
     int i, code = MPI_SUCCESS;
 
-    if (made == NULL)
-        return ty_fail(error, TY_ENOMEM, "out of memory");
+    TY_TRY(ty_check_memory(made != NULL, error));
     lock(transport);
     for (i = 0; i < made->piece_count && code == MPI_SUCCESS; i++)
         code = MPI_Isend((const char *)buffer + (uint64_t)i * PIECE_BYTES, piece_size(bytes, i),
@@ -132,8 +129,7 @@ static ty_status mpi_receive(ty_transport *transport, uint32_t from, uint32_t ta
     message *made = message_new(bytes, tag);
     int i, code = MPI_SUCCESS;
 
-    if (made == NULL)
-        return ty_fail(error, TY_ENOMEM, "out of memory");
+    TY_TRY(ty_check_memory(made != NULL, error));
     lock(transport);
     for (i = 0; i < made->piece_count && code == MPI_SUCCESS; i++)
         code = MPI_Irecv((char *)buffer + (uint64_t)i * PIECE_BYTES, piece_size(bytes, i), MPI_BYTE,
@@ -350,8 +346,7 @@ static ty_status members_find(ty_transport *transport, const introduction *all, 
     mpi_state *state = transport->state;
 
     state->members = ty_alloc(transport->size, sizeof *state->members);
-    if (state->members == NULL)
-        return ty_fail(error, TY_ENOMEM, "out of memory");
+    TY_TRY(ty_check_memory(state->members != NULL, error));
     for (uint32_t r = 0; r < transport->size; r++)
         state->members[r] = NOT_HERE;
     for (uint32_t m = 0; m < count; m++)

@@ -1,6 +1,6 @@
 /* The places that messages between two ranks have in the order of both: devices that are linked
  * without tags (device_link.h) match messages by them, also where steps overlap. */
-#include "interpreter_state.h"
+#include "interpreter_messages.h"
 #include "plans.h"
 
 #include <criterion/criterion.h>
@@ -163,12 +163,12 @@ Test(message_order, has_no_gaps)
                 for (uint32_t k = 0; k < count; k++) {
                     const int64_t step = round + own->program->instructions[k].lead;
 
-                    if (own->pairs[k] == NO_INDEX || step < 0 || step >= STRETCH)
+                    if (interpreter_pair(own, k) == NO_INDEX || step < 0 || step >= STRETCH)
                         continue;
-                    cr_assert_eq(interpreter_order(own, k, (uint32_t)step), next[own->pairs[k]],
+                    cr_assert_eq(interpreter_order(own, k, (uint32_t)step), next[interpreter_pair(own, k)],
                                  "%s: rank %u, instruction %u, step %d", shapes[s].name, i, k,
                                  (int)step);
-                    next[own->pairs[k]]++;
+                    next[interpreter_pair(own, k)]++;
                 }
             free(next);
         }

@@ -3,7 +3,7 @@
 add_library(ty_emulated INTERFACE) # the emulator is held to the sanitizers, but not to the warnings of our own code
 if(TY_SANITIZE)
     target_compile_options(ty_emulated INTERFACE -fsanitize=${TY_SANITIZE}
-        -fno-sanitize-recover=undefined -fno-omit-frame-pointer -O2)
+        -fno-sanitize-recover=undefined -fno-omit-frame-pointer)
     target_link_options(ty_emulated INTERFACE -fsanitize=${TY_SANITIZE})
     target_compile_definitions(ty_emulated INTERFACE TY_SANITIZED)
 endif()

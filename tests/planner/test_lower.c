@@ -488,6 +488,7 @@ Test(lower, actors_are_checked)
                  {0, 1, "does not wait for the receive of its weights"},
                  {0, 3, "does not wait for the load that makes it"},
                  {1, 13, "does not wait for the update of every bucket"},
+                 {0, 2, "expected stream \"compute\""},
              };
     ty_error error = {0};
 
@@ -500,6 +501,8 @@ Test(lower, actors_are_checked)
         spoilt = &program->stages[row->stage].instructions[row->index];
         if (i == 0)
             spoilt->lead = 0;
+        else if (i == 4)
+            spoilt->stream = TY_STREAM_INPUT;
         else
             spoilt->wait_count = 0;
         cr_expect_eq(ty_program_check(plan, program, "program", &error), TY_EPARSE);

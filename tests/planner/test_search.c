@@ -173,7 +173,7 @@ static void expect_good_plan(const ty_plan *plan, const ty_cluster *cluster)
 /* Networks above this do not fit 16 devices of 16 GB with their optimizer and activations. */
 #define LARGEST_PARAMETER_BYTES 2000000000u
 
-/* Visits every network of the zoo that fits, on every cluster, in the quick form on one of them. */
+/* Visits every model of the zoo that fits, on every cluster, in the quick form on one of them. */
 static void each_question(void (*visit)(const ty_workload *, const ty_cluster *))
 {
     char **names = NULL;
