@@ -7,8 +7,6 @@
 #include "memory/scratch.h"
 #include "ty_workloads.h"
 
-#include "../quick.h"
-
 #include <dlfcn.h>
 #include <math.h>
 #include <stdio.h>
@@ -558,8 +556,6 @@ static const struct {
 } networks[] = {{"lenet", 64},           {"resnet50", 64},    {"alexnet", 64},
                 {"resnext50-32x4d", 64}, {"densenet121", 64}, {"inception-v3", 64},
                 {"squeezenet", 64},      {"unet", 40}};
-enum { QUICK_NETWORKS = 4 }; /* each on one of the devices */
-
 static void convolutions_plan(const cuda_dnn_target *targets)
 {
     cuda_dnn_convolution c = example(CUDA_TYPE_BF16, cuda_dnn_channels_last);
@@ -569,11 +565,8 @@ static void convolutions_plan(const cuda_dnn_target *targets)
         precisions_check(&targets[d]);
         copies_check(&targets[d]);
         groups_check(&targets[d], devices[d].label);
-        for (size_t n = 0; n < quick_or_all(QUICK_NETWORKS, sizeof networks / sizeof *networks);
-             n++)
-            if (!is_quick() || n % DEVICES == (size_t)d)
-                convolutions_of_zoo(&targets[d], devices[d].label, networks[n].name,
-                                    networks[n].batch);
+        for (size_t n = 0; n < sizeof networks / sizeof *networks; n++)
+            convolutions_of_zoo(&targets[d], devices[d].label, networks[n].name, networks[n].batch);
     }
     c.w = cuda_dnn_channels_last(64, 48, 3, 3);
     convolution_refuse(&targets[H100], "48 of 64 channels", &c);
