@@ -41,7 +41,7 @@ static ty_status check_shape_rule(const checker *c, uint32_t index)
 
     if (ty_layer_shape(c->workload, index, &shape, &detail) != TY_OK)
         return bad(c, index, "", "%s", detail.message);
-    if (!layer_shapes_equal(&shape, &layer->output)) {
+    if (!ty_layer_shapes_equal(&shape, &layer->output)) {
         ty_shape_text(&layer->output, found);
         ty_shape_text(&shape, expected);
         return bad(c, index, "/output_shape", "found %s, expected %s", found, expected);

@@ -141,7 +141,7 @@ sed 's/"kind": *"linear"/"kind": "dense"/' linear.json >dense.json
 for kind in dense linear; do
     expect 0 plan -w $kind.json -c "2x p100-server" --fix pp=1,compression=none --no-simulate -q --json
     cp "$scratch/out" $kind-plan.json
-    expect 0 plan -w $kind.json -c local:2 --fix pp=1,compression=none -q -o $kind-local.json
+    expect 0 plan -w $kind.json -c local:2 --fix pp=1,compression=none,micro_batch=64 -q -o $kind-local.json
     expect 0 run $kind-local.json --steps 8 -q -o $kind-run.json
 done
 same dense step_time_s dense-plan.json linear-plan.json

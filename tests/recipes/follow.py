@@ -46,14 +46,6 @@ def edit(path, anchor, text, before=False):
     sys.exit(f"{path}: nothing has '{anchor}'")
 
 
-def table_of(folder, row):
-    """The file of a folder that has a row."""
-    for path in sorted((copy / folder).glob("*.c")):
-        if row in path.read_text():
-            return str(path.relative_to(copy))
-    sys.exit(f"{folder}: no file has '{row}'")
-
-
 def replace(path, old, new):
     text = (copy / path).read_text()
     if old not in text:
@@ -111,7 +103,7 @@ edit("core/ty_workload.h", "KIND(RELU, relu)", "    KIND(DENSE, dense) \\", befo
 linear = (copy / "core/model/layers/layer_linear.c").read_text().split("/* ---- softmax_cross_entropy")[0]
 write("core/model/layers/layer_dense.c", linear.replace("linear", "dense"))
 edit("planner/cost/kernels.c", "[TY_LAYER_LINEAR] = linear", "        [TY_LAYER_DENSE] = linear,")
-edit(table_of("execute/cpu", "[TY_LAYER_LINEAR] = &cpu_linear"), "[TY_LAYER_LINEAR] = &cpu_linear", "    [TY_LAYER_DENSE] = &cpu_linear,")
+edit("execute/cpu/cpu_layer.h", "X(LINEAR, cpu_linear)", "    X(DENSE, cpu_linear) \\")
 finish_recipe()
 limit = None  # collectives and presets change as many as they need
 

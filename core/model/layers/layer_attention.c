@@ -28,7 +28,8 @@ static bool latents_fit(const layer_shapes *s)
 
 static void attention_shape(layer_shapes *s)
 {
-    if (layer_has_dimensions(s, 2, "a sequence of 2 dimensions") && layer_ends_in(s, TY_FEATURES)) {
+    if (ty_layer_has_dimensions(s, 2, "a sequence of 2 dimensions") &&
+        ty_layer_ends_in(s, TY_FEATURES)) {
         if (layer_size(s, TY_HEADS) % layer_size(s, TY_KV_HEADS) != 0)
             snprintf(s->complaint, sizeof s->complaint, "heads to be a multiple of kv_heads");
         else if (!latents_fit(s))
@@ -38,16 +39,14 @@ static void attention_shape(layer_shapes *s)
     }
     if (s->complaint[0] == '\0' && s->layer->input_count > 1) { /* the queries decide the shape */
         s->in = ty_layer_input_shape(s->workload, s->index, 1);
-        if (layer_has_dimensions(s, 2, "a sequence of 2 dimensions"))
-            layer_ends_in(s, TY_FEATURES);
+        if (ty_layer_has_dimensions(s, 2, "a sequence of 2 dimensions"))
+            ty_layer_ends_in(s, TY_FEATURES);
     }
     s->out = *s->in;
 }
 
-static uint32_t attention_tensors(const ty_workload *workload, uint32_t index,
-                                  ty_layer_tensor *tensors)
+static uint32_t attention_tensors(const uint64_t *a, ty_layer_tensor *tensors)
 {
-    const uint64_t *a = workload->layers[index].attributes;
     const uint64_t queries = a[TY_HEADS] * a[TY_HEAD_SIZE], keys = a[TY_KV_HEADS] * a[TY_HEAD_SIZE];
     const uint64_t project = queries + 2 * keys, groups[] = {queries, keys, keys};
     const bool has_bias = a[TY_HAS_BIAS] != 0, has_qkv_bias = has_bias || a[TY_HAS_QKV_BIAS] != 0;
@@ -134,7 +133,7 @@ static double met_rows(const layer_view *v)
 
 static double score_count(const layer_view *v)
 {
-    return at(v, TY_HEADS) * layer_query_rows(v) * met_rows(v);
+    return at(v, TY_HEADS) * ty_layer_query_rows(v) * met_rows(v);
 }
 
 /* The indexer (DeepSeek-V3.2): queries from the latent or the input, one key a row, a weight per
@@ -155,7 +154,7 @@ static double index_parameters(const layer_view *v)
 /* Every query meets every key of it; each score counts twice the size of a head. */
 static double index_scores(const layer_view *v)
 {
-    return 2 * layer_query_rows(v) * v->rows * index_queries(v);
+    return 2 * ty_layer_query_rows(v) * v->rows * index_queries(v);
 }
 
 static double attention_parameters(const layer_view *v)
@@ -171,7 +170,7 @@ static double attention_parameters(const layer_view *v)
                    at(v, TY_HAS_QK_NORM) * 2 * at(v, TY_HEAD_SIZE) +
                    at(v, TY_HAS_WIDE_QK_NORM) * (query_width(v) + keys);
     double per_head = at(v, TY_RELATIVE_BUCKETS) + at(v, TY_HAS_SINKS);
-    return layer_owned(v) * (matrices + biases + norms + per_head * at(v, TY_HEADS));
+    return ty_layer_owned(v) * (matrices + biases + norms + per_head * at(v, TY_HEADS));
 }
 
 static double attention_input_product(const layer_view *v)
@@ -179,7 +178,7 @@ static double attention_input_product(const layer_view *v)
     double from_latent = at(v, TY_QUERY_RANK) > 0 ? 0 : index_queries(v);
     double indexer = at(v, TY_INDEX_HEAD_SIZE) + at(v, TY_INDEX_HEADS) + from_latent;
     return 2 * at(v, TY_FEATURES) *
-           (layer_query_rows(v) * (first_query_width(v) + gate_width(v) + indexer) +
+           (ty_layer_query_rows(v) * (first_query_width(v) + gate_width(v) + indexer) +
             v->rows * first_kv_width(v));
 }
 
@@ -191,9 +190,9 @@ static double attention_scores(const layer_view *v) /* and context */
 static double attention_flop(const layer_view *v)
 {
     double from_latent = at(v, TY_QUERY_RANK) * index_queries(v);
-    double expansion =
-        2 * (layer_query_rows(v) * (query_expansion(v) + from_latent) + v->rows * kv_expansion(v));
-    double output = 2 * layer_query_rows(v) * at(v, TY_FEATURES) * context_width(v);
+    double expansion = 2 * (ty_layer_query_rows(v) * (query_expansion(v) + from_latent) +
+                            v->rows * kv_expansion(v));
+    double output = 2 * ty_layer_query_rows(v) * at(v, TY_FEATURES) * context_width(v);
     return attention_input_product(v) + expansion + attention_scores(v) + output;
 }
 
@@ -203,14 +202,15 @@ static double attention_flop(const layer_view *v)
 static double attention_stashed(const layer_view *v)
 {
     double queries =
-        layer_query_rows(v) * (query_width(v) + context_width(v) + 2 * at(v, TY_QUERY_RANK));
+        ty_layer_query_rows(v) * (query_width(v) + context_width(v) + 2 * at(v, TY_QUERY_RANK));
     double keys = v->rows * (kv_width(v) + 2 * at(v, TY_KV_RANK));
-    double normed =
-        (at(v, TY_HAS_QK_NORM) + at(v, TY_HAS_WIDE_QK_NORM)) *
-        (layer_query_rows(v) * query_width(v) + v->rows * at(v, TY_KV_HEADS) * at(v, TY_HEAD_SIZE));
-    double scores = at(v, TY_IS_FUSED) > 0 ? at(v, TY_HEADS) * layer_query_rows(v) : score_count(v);
-    double gates = layer_query_rows(v) * gate_width(v);
-    double indexer = layer_query_rows(v) * (index_queries(v) + at(v, TY_CHOSEN_ROWS)) +
+    double normed = (at(v, TY_HAS_QK_NORM) + at(v, TY_HAS_WIDE_QK_NORM)) *
+                    (ty_layer_query_rows(v) * query_width(v) +
+                     v->rows * at(v, TY_KV_HEADS) * at(v, TY_HEAD_SIZE));
+    double scores =
+        at(v, TY_IS_FUSED) > 0 ? at(v, TY_HEADS) * ty_layer_query_rows(v) : score_count(v);
+    double gates = ty_layer_query_rows(v) * gate_width(v);
+    double indexer = ty_layer_query_rows(v) * (index_queries(v) + at(v, TY_CHOSEN_ROWS)) +
                      v->rows * at(v, TY_INDEX_HEAD_SIZE);
     return queries + keys + normed + scores + gates + indexer;
 }
@@ -272,18 +272,18 @@ const layer_kind ty_kind_attention = {
 /* The memory, then the queries. */
 static void additive_attention_shape(layer_shapes *s)
 {
-    if (!layer_has_dimensions(s, 2, "a sequence of 2 dimensions") || !layer_ends_in(s, TY_FEATURES))
+    if (!ty_layer_has_dimensions(s, 2, "a sequence of 2 dimensions") ||
+        !ty_layer_ends_in(s, TY_FEATURES))
         return;
     s->in = ty_layer_input_shape(s->workload, s->index, 1);
-    if (layer_has_dimensions(s, 2, "a sequence of 2 dimensions") &&
-        layer_ends_in(s, TY_IN_FEATURES))
+    if (ty_layer_has_dimensions(s, 2, "a sequence of 2 dimensions") &&
+        ty_layer_ends_in(s, TY_IN_FEATURES))
         s->out = (ty_shape){2, {s->in->dimensions[0], layer_size(s, TY_FEATURES)}};
 }
 
-static uint32_t additive_tensors(const ty_workload *workload, uint32_t index,
-                                 ty_layer_tensor *tensors)
+static uint32_t additive_tensors(const uint64_t *a, ty_layer_tensor *tensors)
 {
-    const uint64_t *a = workload->layers[index].attributes, hidden = a[TY_HIDDEN_FEATURES];
+    const uint64_t hidden = a[TY_HIDDEN_FEATURES];
 
     tensors[0] =
         layer_matrix("query.weight", hidden, a[TY_IN_FEATURES], TY_START_FAN_IN, TY_UNDIVIDED);
@@ -305,24 +305,24 @@ static double additive_parameters(const layer_view *v)
 static double additive_input_product(const layer_view *v)
 {
     return 2 * at(v, TY_HIDDEN_FEATURES) *
-           (layer_query_rows(v) * at(v, TY_IN_FEATURES) + v->rows * at(v, TY_FEATURES));
+           (ty_layer_query_rows(v) * at(v, TY_IN_FEATURES) + v->rows * at(v, TY_FEATURES));
 }
 
 static double additive_values(const layer_view *v)
 {
-    return 2 * layer_query_rows(v) * v->rows * at(v, TY_FEATURES);
+    return 2 * ty_layer_query_rows(v) * v->rows * at(v, TY_FEATURES);
 }
 
 static double additive_flop(const layer_view *v)
 {
     return additive_input_product(v) +
-           2 * layer_query_rows(v) * v->rows * at(v, TY_HIDDEN_FEATURES) + additive_values(v);
+           2 * ty_layer_query_rows(v) * v->rows * at(v, TY_HIDDEN_FEATURES) + additive_values(v);
 }
 
 static double additive_stashed(const layer_view *v)
 {
-    return (layer_query_rows(v) + v->rows) * at(v, TY_HIDDEN_FEATURES) +
-           layer_query_rows(v) * v->rows;
+    return (ty_layer_query_rows(v) + v->rows) * at(v, TY_HIDDEN_FEATURES) +
+           ty_layer_query_rows(v) * v->rows;
 }
 
 static double additive_kernels(const layer_view *v)

@@ -13,7 +13,7 @@ static uint64_t window_count(uint64_t size, uint64_t kernel, uint64_t stride, ui
 
 static void slide_window(layer_shapes *s, uint64_t channels)
 {
-    if (!layer_has_dimensions(s, 3, "an image of 3 dimensions"))
+    if (!ty_layer_has_dimensions(s, 3, "an image of 3 dimensions"))
         return;
     s->out.dimension_count = 3;
     s->out.dimensions[0] = channels;
@@ -38,11 +38,8 @@ static void conv2d_shape(layer_shapes *s)
         snprintf(s->complaint, sizeof s->complaint, "groups that divide in_ and out_channels");
 }
 
-static uint32_t conv2d_tensors(const ty_workload *workload, uint32_t index,
-                               ty_layer_tensor *tensors)
+static uint32_t conv2d_tensors(const uint64_t *a, ty_layer_tensor *tensors)
 {
-    const uint64_t *a = workload->layers[index].attributes;
-
     tensors[0] =
         layer_matrix("weight", a[TY_OUT_CHANNELS],
                      a[TY_IN_CHANNELS] / a[TY_GROUPS] * a[TY_KERNEL_HEIGHT] * a[TY_KERNEL_WIDTH],

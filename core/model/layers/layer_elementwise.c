@@ -10,7 +10,7 @@
                                                 .is_pass = true,                                   \
                                                 .is_of_tokens = true,                              \
                                                 .works_in_place = in_place},                       \
-                                        .shape = layer_same_shape}
+                                        .shape = ty_layer_same_shape}
 
 ACTIVATION(relu, true);
 ACTIVATION(gelu, false);
@@ -25,7 +25,7 @@ static void add_shape(layer_shapes *s)
 
     s->out = *s->in;
     for (uint32_t i = 1; i < s->layer->input_count; i++) {
-        if (layer_shapes_equal(ty_layer_input_shape(s->workload, s->index, i), s->in))
+        if (ty_layer_shapes_equal(ty_layer_input_shape(s->workload, s->index, i), s->in))
             continue;
         ty_shape_text(ty_layer_input_shape(s->workload, s->index, i), expected);
         snprintf(s->complaint, sizeof s->complaint, "%s as input %u", expected, i);
@@ -42,7 +42,7 @@ static void concat_shape(layer_shapes *s)
         const ty_shape *other = ty_layer_input_shape(s->workload, s->index, i);
         ty_shape rest = *other;
         rest.dimensions[along] = s->in->dimensions[along];
-        if (!layer_shapes_equal(&rest, s->in))
+        if (!ty_layer_shapes_equal(&rest, s->in))
             snprintf(s->complaint, sizeof s->complaint,
                      "what differs from input %u in the %s dimension only", i,
                      is_last ? "last" : "first");

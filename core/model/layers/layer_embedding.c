@@ -15,10 +15,9 @@ static void embedding_shape(layer_shapes *s)
     s->out = (ty_shape){2, {s->in->dimensions[0], layer_size(s, TY_FEATURES)}};
 }
 
-static uint32_t embedding_tensors(const ty_workload *workload, uint32_t index,
-                                  ty_layer_tensor *tensors)
+static uint32_t embedding_tensors(const uint64_t *a, ty_layer_tensor *tensors)
 {
-    const uint64_t *a = workload->layers[index].attributes, features = a[TY_FEATURES];
+    const uint64_t features = a[TY_FEATURES];
 
     tensors[0] = layer_matrix("weight", a[TY_VOCABULARY], features, TY_START_NORMAL, TY_BY_ROWS);
     tensors[1] =
@@ -69,10 +68,8 @@ static void embedding_bag_shape(layer_shapes *s)
     s->out = (ty_shape){1, {layer_size(s, TY_FEATURES)}};
 }
 
-static uint32_t bag_tensors(const ty_workload *workload, uint32_t index, ty_layer_tensor *tensors)
+static uint32_t bag_tensors(const uint64_t *a, ty_layer_tensor *tensors)
 {
-    const uint64_t *a = workload->layers[index].attributes;
-
     tensors[0] =
         layer_matrix("weight", a[TY_VOCABULARY], a[TY_FEATURES], TY_START_FAN_IN, TY_UNDIVIDED);
     tensors[0].fan_in = a[TY_VOCABULARY];
@@ -109,10 +106,10 @@ static void dot_interaction_shape(layer_shapes *s)
 {
     const uint64_t count = s->layer->input_count;
 
-    if (!layer_has_dimensions(s, 1, "vectors of 1 dimension"))
+    if (!ty_layer_has_dimensions(s, 1, "vectors of 1 dimension"))
         return;
     for (uint32_t i = 1; i < count; i++)
-        if (!layer_shapes_equal(ty_layer_input_shape(s->workload, s->index, i), s->in))
+        if (!ty_layer_shapes_equal(ty_layer_input_shape(s->workload, s->index, i), s->in))
             snprintf(s->complaint, sizeof s->complaint, "as many numbers in input %u", i);
     s->out = (ty_shape){1, {s->in->dimensions[0] + count * (count - 1) / 2}};
 }

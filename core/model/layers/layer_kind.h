@@ -31,8 +31,8 @@ typedef double (*layer_formula)(const layer_view *v);
 typedef struct layer_kind {
     ty_layer_row row;
     void (*shape)(layer_shapes *s); /* NULL: any shape */
-    /* Of a whole layer, see ty_layer_tensors; NULL: no parameters, or not known one by one. */
-    uint32_t (*tensors)(const ty_workload *workload, uint32_t index, ty_layer_tensor *tensors);
+    /* Of a layer by its attributes, see ty_layer_tensors; NULL: none, or not known one by one. */
+    uint32_t (*tensors)(const uint64_t *a, ty_layer_tensor *tensors);
     /* Numbers and flop per sample. NULL stands for 0 unless the comment says otherwise. */
     layer_formula parameters;
     layer_formula forward_flop;
@@ -48,7 +48,7 @@ typedef struct layer_kind {
 TY_LAYER_KINDS(LAYER_KIND_DECLARE)
 
 /** The kind of a layer; one out of range is opaque. */
-const layer_kind *layer_kind_of(const ty_layer *layer);
+const layer_kind *ty_layer_kind_of(const ty_layer *layer);
 
 /** A set of one attribute. */
 #define BIT(attribute) ((uint64_t)1 << (attribute))
@@ -69,13 +69,13 @@ static inline uint64_t layer_size(const layer_shapes *s, ty_attribute attribute)
 
 /* ---- Shapes ---- */
 
-bool layer_shapes_equal(const ty_shape *a, const ty_shape *b);
+bool ty_layer_shapes_equal(const ty_shape *a, const ty_shape *b);
 /** Whether the last dimension of the input is the attribute's; else there is a complaint. */
-bool layer_ends_in(layer_shapes *s, ty_attribute attribute);
+bool ty_layer_ends_in(layer_shapes *s, ty_attribute attribute);
 /** Whether the input has as many dimensions; else `what` is the complaint. */
-bool layer_has_dimensions(layer_shapes *s, uint32_t count, const char *what);
-void layer_same_shape(layer_shapes *s); /* the output is like the input */
-void layer_norm_shape(layer_shapes *s); /* the same, of `features` in the last dimension */
+bool ty_layer_has_dimensions(layer_shapes *s, uint32_t count, const char *what);
+void ty_layer_same_shape(layer_shapes *s); /* the output is like the input */
+void ty_layer_norm_shape(layer_shapes *s); /* the same, of `features` in the last dimension */
 
 /* ---- Tensors ---- */
 
@@ -99,9 +99,9 @@ static inline ty_layer_tensor layer_vector(const char *name, uint64_t count, flo
 
 /* ---- Formulas that several kinds have ---- */
 
-double layer_in_and_out(const layer_view *v); /* elements of inputs and output */
-double layer_one_per_row(const layer_view *v);
-double layer_owned(const layer_view *v);      /* 0 if the parameters are another layer's, else 1 */
-double layer_query_rows(const layer_view *v); /* rows of the output: T of [T,D] */
+double ty_layer_in_and_out(const layer_view *v); /* elements of inputs and output */
+double ty_layer_one_per_row(const layer_view *v);
+double ty_layer_owned(const layer_view *v); /* 0 if the parameters are another layer's, else 1 */
+double ty_layer_query_rows(const layer_view *v); /* rows of the output: T of [T,D] */
 
 #endif

@@ -14,14 +14,14 @@ const layer_kind ty_kind_opaque = {
 #define ROW(NAME, symbol) [TY_LAYER_##NAME] = &ty_kind_##symbol,
 static const layer_kind *const kinds[TY_LAYER_KIND_COUNT] = {TY_LAYER_KINDS(ROW)};
 
-const layer_kind *layer_kind_of(const ty_layer *layer)
+const layer_kind *ty_layer_kind_of(const ty_layer *layer)
 {
     return (unsigned)layer->kind < TY_LAYER_KIND_COUNT ? kinds[layer->kind] : &ty_kind_opaque;
 }
 
 const ty_layer_row *ty_layer_row_of(const ty_layer *layer)
 {
-    return &layer_kind_of(layer)->row;
+    return &ty_layer_kind_of(layer)->row;
 }
 
 const char *ty_layer_kind_name(ty_layer_kind kind)
@@ -39,56 +39,11 @@ ty_attribute_use ty_layer_attribute_use(ty_layer_kind kind, ty_attribute attribu
 
 /* ---- Shapes ---- */
 
-static uint64_t last_dimension(const ty_shape *shape)
-{
-    return shape->dimensions[shape->dimension_count - 1];
-}
-
-bool layer_shapes_equal(const ty_shape *a, const ty_shape *b)
-{
-    if (a->dimension_count != b->dimension_count)
-        return false;
-    for (uint32_t i = 0; i < a->dimension_count; i++) {
-        if (a->dimensions[i] != b->dimensions[i])
-            return false;
-    }
-    return true;
-}
-
-/* The last dimension of the input must be what the attribute says. */
-bool layer_ends_in(layer_shapes *s, ty_attribute attribute)
-{
-    if (last_dimension(s->in) == layer_size(s, attribute))
-        return true;
-    snprintf(s->complaint, sizeof s->complaint, "a last dimension of %s %llu",
-             ty_attribute_name(attribute), (unsigned long long)layer_size(s, attribute));
-    return false;
-}
-
-bool layer_has_dimensions(layer_shapes *s, uint32_t count, const char *what)
-{
-    if (s->in->dimension_count == count)
-        return true;
-    snprintf(s->complaint, sizeof s->complaint, "%s", what);
-    return false;
-}
-
-void layer_same_shape(layer_shapes *s)
-{
-    s->out = *s->in;
-}
-
-void layer_norm_shape(layer_shapes *s)
-{
-    if (layer_ends_in(s, TY_FEATURES))
-        s->out = *s->in;
-}
-
 ty_status ty_layer_shape(const ty_workload *workload, uint32_t layer, ty_shape *out,
                          ty_error *error)
 {
     const ty_layer *l = &workload->layers[layer];
-    const layer_kind *kind = layer_kind_of(l);
+    const layer_kind *kind = ty_layer_kind_of(l);
     layer_shapes s = {.layer = l, .workload = workload, .index = layer};
     char found[TY_SHAPE_TEXT_SIZE];
 
@@ -153,9 +108,14 @@ bool ty_layer_has_split_scores(const ty_workload *workload, uint32_t layer)
 
 uint32_t ty_layer_tensors(const ty_workload *workload, uint32_t layer, ty_layer_tensor *tensors)
 {
-    const layer_kind *kind = layer_kind_of(&workload->layers[layer]);
+    const ty_layer *l = &workload->layers[layer];
+    const layer_kind *kind = ty_layer_kind_of(l);
+    const uint32_t count = kind->tensors == NULL ? 0 : kind->tensors(l->attributes, tensors);
 
-    return kind->tensors == NULL ? 0 : kind->tensors(workload, layer, tensors);
+    if (ty_layer_has_split_scores(workload, layer))
+        for (uint32_t t = 0; t < count; t++)
+            tensors[t].division = TY_BY_ROWS;
+    return count;
 }
 
 bool ty_layer_tied_matrix(const ty_layer *layer, uint64_t *rows, uint64_t *columns)

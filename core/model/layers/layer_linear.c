@@ -3,22 +3,17 @@
 
 static void linear_shape(layer_shapes *s)
 {
-    if (!layer_ends_in(s, TY_IN_FEATURES))
+    if (!ty_layer_ends_in(s, TY_IN_FEATURES))
         return;
     s->out = *s->in;
     s->out.dimensions[s->out.dimension_count - 1] = layer_size(s, TY_OUT_FEATURES);
 }
 
-static uint32_t linear_tensors(const ty_workload *workload, uint32_t index,
-                               ty_layer_tensor *tensors)
+static uint32_t linear_tensors(const uint64_t *a, ty_layer_tensor *tensors)
 {
-    const uint64_t *a = workload->layers[index].attributes;
-    const bool is_of_words = ty_layer_tensor_split(workload, index) == TY_SPLIT_VOCABULARY;
-    const ty_tensor_division division = is_of_words ? TY_BY_ROWS : TY_UNDIVIDED;
-
-    tensors[0] =
-        layer_matrix("weight", a[TY_OUT_FEATURES], a[TY_IN_FEATURES], TY_START_FAN_IN, division);
-    tensors[1] = layer_vector("bias", a[TY_OUT_FEATURES], 0, division);
+    tensors[0] = layer_matrix("weight", a[TY_OUT_FEATURES], a[TY_IN_FEATURES], TY_START_FAN_IN,
+                              TY_UNDIVIDED);
+    tensors[1] = layer_vector("bias", a[TY_OUT_FEATURES], 0, TY_UNDIVIDED);
     return a[TY_HAS_BIAS] != 0 ? 2 : 1;
 }
 
@@ -60,7 +55,7 @@ const layer_kind ty_kind_linear = {
 
 static void loss_shape(layer_shapes *s)
 {
-    if (layer_ends_in(s, TY_CLASSES))
+    if (ty_layer_ends_in(s, TY_CLASSES))
         s->out = (ty_shape){1, {1}};
 }
 
@@ -77,6 +72,6 @@ const layer_kind ty_kind_softmax_cross_entropy = {
             .is_loss = true,
             .is_of_tokens = true},
     .shape = loss_shape,
-    .stashed = layer_one_per_row,
+    .stashed = ty_layer_one_per_row,
     .traffic = loss_traffic,
 };

@@ -7,14 +7,14 @@ enum { GATES = 4 };
 
 static void lstm_shape(layer_shapes *s)
 {
-    if (layer_has_dimensions(s, 2, "a sequence of 2 dimensions") &&
-        layer_ends_in(s, TY_IN_FEATURES))
+    if (ty_layer_has_dimensions(s, 2, "a sequence of 2 dimensions") &&
+        ty_layer_ends_in(s, TY_IN_FEATURES))
         s->out = (ty_shape){2, {s->in->dimensions[0], layer_size(s, TY_HIDDEN_FEATURES)}};
 }
 
-static uint32_t lstm_tensors(const ty_workload *workload, uint32_t index, ty_layer_tensor *tensors)
+static uint32_t lstm_tensors(const uint64_t *a, ty_layer_tensor *tensors)
 {
-    const uint64_t *a = workload->layers[index].attributes, hidden = a[TY_HIDDEN_FEATURES];
+    const uint64_t hidden = a[TY_HIDDEN_FEATURES];
 
     tensors[0] = layer_matrix("weight_ih_l0", GATES * hidden, a[TY_IN_FEATURES], TY_START_FAN_IN,
                               TY_UNDIVIDED);

@@ -5,9 +5,8 @@
 
 #include <stdio.h>
 
-static uint32_t mlp_tensors(const ty_workload *workload, uint32_t index, ty_layer_tensor *tensors)
+static uint32_t mlp_tensors(const uint64_t *a, ty_layer_tensor *tensors)
 {
-    const uint64_t *a = workload->layers[index].attributes;
     const uint64_t hidden = a[TY_HIDDEN_FEATURES], up = hidden * (a[TY_IS_GATED] != 0 ? 2 : 1);
 
     tensors[0] = layer_matrix("up.weight", up, a[TY_FEATURES], TY_START_NORMAL, TY_BY_ROWS);
@@ -33,8 +32,8 @@ static double hidden_elements(const layer_view *v)
 static double mlp_parameters(const layer_view *v)
 {
     double features = at(v, TY_FEATURES), hidden = at(v, TY_HIDDEN_FEATURES);
-    return layer_owned(v) * (mlp_matrices(v) * features * hidden +
-                             at(v, TY_HAS_BIAS) * ((mlp_matrices(v) - 1) * hidden + features));
+    return ty_layer_owned(v) * (mlp_matrices(v) * features * hidden +
+                                at(v, TY_HAS_BIAS) * ((mlp_matrices(v) - 1) * hidden + features));
 }
 
 static double mlp_flop(const layer_view *v)
@@ -71,7 +70,7 @@ const layer_kind ty_kind_mlp = {
             .ignores_output = true,
             .has_activation = true,
             .has_second = true},
-    .shape = layer_norm_shape,
+    .shape = ty_layer_norm_shape,
     .tensors = mlp_tensors,
     .parameters = mlp_parameters,
     .forward_flop = mlp_flop,
@@ -84,7 +83,7 @@ const layer_kind ty_kind_mlp = {
 
 static void moe_shape(layer_shapes *s)
 {
-    if (layer_ends_in(s, TY_FEATURES) &&
+    if (ty_layer_ends_in(s, TY_FEATURES) &&
         layer_size(s, TY_EXPERTS_PER_TOKEN) > layer_size(s, TY_EXPERTS))
         snprintf(s->complaint, sizeof s->complaint, "experts_per_token to be at most experts");
     s->out = *s->in;
@@ -109,14 +108,12 @@ static void expert_tensors(const uint64_t *a, uint64_t experts, uint64_t hidden,
     up[2].groups[1] = values;
 }
 
-static uint32_t moe_tensors(const ty_workload *workload, uint32_t index, ty_layer_tensor *tensors)
+static uint32_t moe_tensors(const uint64_t *a, ty_layer_tensor *tensors)
 {
     static const char *const shared[] = {"shared.up.weight", "shared.down.weight", "shared.up.bias",
                                          "shared.down.bias"};
     static const char *const names[] = {"experts.up.weight", "experts.down.weight",
                                         "experts.up.bias", "experts.down.bias"};
-    const uint64_t *a = workload->layers[index].attributes;
-
     tensors[0] =
         layer_matrix("gate.weight", a[TY_EXPERTS], a[TY_FEATURES], TY_START_NORMAL, TY_BY_COLUMNS);
     if (a[TY_SHARED_FEATURES] > 0)

@@ -11,23 +11,23 @@ static void batch_norm_shape(layer_shapes *s)
     s->out = *s->in;
 }
 
-static uint32_t norm_tensors(const ty_workload *workload, uint32_t index, ty_layer_tensor *tensors)
+static uint32_t norm_tensors(const uint64_t *a, ty_layer_tensor *tensors)
 {
-    const uint64_t features = workload->layers[index].attributes[TY_FEATURES];
+    const uint64_t features = a[TY_FEATURES];
 
     tensors[0] = layer_vector("weight", features, 1, TY_UNDIVIDED);
     tensors[1] = layer_vector("bias", features, 0, TY_UNDIVIDED);
     return 2;
 }
 
-static uint32_t gain_tensors(const ty_workload *workload, uint32_t index, ty_layer_tensor *tensors)
+static uint32_t gain_tensors(const uint64_t *a, ty_layer_tensor *tensors)
 {
-    return norm_tensors(workload, index, tensors) - 1;
+    return norm_tensors(a, tensors) - 1;
 }
 
 static double gain_and_shift(const layer_view *v)
 {
-    return layer_owned(v) * (2 - at(v, TY_LACKS_SHIFT)) * at(v, TY_FEATURES);
+    return ty_layer_owned(v) * (2 - at(v, TY_LACKS_SHIFT)) * at(v, TY_FEATURES);
 }
 
 static double gain(const layer_view *v)
@@ -70,18 +70,18 @@ const layer_kind ty_kind_layer_norm = {
             .optional = BIT(TY_LACKS_SHIFT) | BIT(TY_IS_SHARED),
             .subtracts_mean = true,
             NORM_OF_ROWS},
-    .shape = layer_norm_shape,
+    .shape = ty_layer_norm_shape,
     .tensors = norm_tensors,
     .parameters = gain_and_shift,
     .stashed = two_per_row,
-    .traffic = layer_in_and_out,
+    .traffic = ty_layer_in_and_out,
 };
 
 const layer_kind ty_kind_rms_norm = {
     .row = {.name = "rms_norm", .required = BIT(TY_FEATURES), NORM_OF_ROWS},
-    .shape = layer_norm_shape,
+    .shape = ty_layer_norm_shape,
     .tensors = gain_tensors,
     .parameters = gain,
-    .stashed = layer_one_per_row,
-    .traffic = layer_in_and_out,
+    .stashed = ty_layer_one_per_row,
+    .traffic = ty_layer_in_and_out,
 };

@@ -17,26 +17,6 @@
 
 #include "ty_base.h"
 
-double layer_in_and_out(const layer_view *v)
-{
-    return v->in + v->out;
-}
-
-double layer_one_per_row(const layer_view *v)
-{
-    return v->rows;
-}
-
-double layer_owned(const layer_view *v)
-{
-    return 1 - at(v, TY_IS_SHARED);
-}
-
-double layer_query_rows(const layer_view *v)
-{
-    return v->out / at(v, TY_FEATURES);
-}
-
 static double value(layer_formula f, const layer_view *v)
 {
     return f != NULL ? f(v) : 0;
@@ -97,7 +77,7 @@ ty_status ty_layer_set_quantities(ty_workload *workload, uint32_t layer, bool ne
                                   ty_error *error)
 {
     ty_layer *l = &workload->layers[layer];
-    const layer_kind *kind = layer_kind_of(l);
+    const layer_kind *kind = ty_layer_kind_of(l);
     const layer_view v = view_of(workload, layer);
     const double size = (double)workload->element_bytes, stashed = value(kind->stashed, &v);
     const double parameters = value(kind->parameters, &v) * size;

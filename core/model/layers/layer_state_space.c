@@ -16,7 +16,8 @@ static void state_space_shape(layer_shapes *s)
 {
     uint64_t heads = layer_size(s, TY_HEADS), groups = layer_size(s, TY_GROUPS);
 
-    if (layer_has_dimensions(s, 2, "a sequence of 2 dimensions") && layer_ends_in(s, TY_FEATURES) &&
+    if (ty_layer_has_dimensions(s, 2, "a sequence of 2 dimensions") &&
+        ty_layer_ends_in(s, TY_FEATURES) &&
         (heads > 0 ? layer_size(s, TY_HIDDEN_FEATURES) % heads != 0 || groups == 0 ||
                          heads % groups != 0 || layer_size(s, TY_STEP_RANK) > 0
                    : layer_size(s, TY_STEP_RANK) == 0))
@@ -124,7 +125,8 @@ const layer_kind ty_kind_state_space = {
 
 static void gated_delta_shape(layer_shapes *s)
 {
-    if (layer_has_dimensions(s, 2, "a sequence of 2 dimensions") && layer_ends_in(s, TY_FEATURES) &&
+    if (ty_layer_has_dimensions(s, 2, "a sequence of 2 dimensions") &&
+        ty_layer_ends_in(s, TY_FEATURES) &&
         layer_size(s, TY_HEADS) % layer_size(s, TY_KV_HEADS) != 0)
         snprintf(s->complaint, sizeof s->complaint, "heads to be a multiple of kv_heads");
     s->out = *s->in;

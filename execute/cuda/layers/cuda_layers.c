@@ -11,8 +11,8 @@ static bool relu_join(stage_lowering *low, const stage_place *place)
     const uint32_t maker = relu->input_count == 1 ? relu->inputs[0] : TY_NO_LAYER;
 
     if (maker == TY_NO_LAYER || maker < low->first ||
-        !(layers[maker].kind == TY_LAYER_BATCH_NORM ||
-          (layers[maker].kind == TY_LAYER_ADD && layers[maker].input_count == 2)))
+        !(ty_layer_row_of(&layers[maker])->has_statistics ||
+          (ty_layer_row_of(&layers[maker])->is_sum && layers[maker].input_count == 2)))
         return false;
     for (uint32_t l = maker + 1; l < low->workload->layer_count; l++)
         for (uint32_t i = 0; i < layers[l].input_count; i++)

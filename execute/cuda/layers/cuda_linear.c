@@ -83,7 +83,7 @@ static bool scores_join(stage_lowering *low, const stage_place *place)
     const uint64_t several =
         *classes < CUDA_MANY_SCORES ? CUDA_SCORE_ALIGNMENT : CUDA_SCORE_PADDING;
 
-    if (next->kind != TY_LAYER_SOFTMAX_CROSS_ENTROPY || next->input_count != 1 ||
+    if (!ty_layer_row_of(next)->is_loss || next->input_count != 1 ||
         next->inputs[0] != place->layer)
         return false;
     value->becomes_gradient = true;
