@@ -467,15 +467,15 @@ uint32_t ty_bucket_devices(const ty_plan *plan, const ty_bucket *bucket, uint32_
 uint32_t ty_bucket_processes(const ty_plan *plan, const ty_bucket *bucket, uint32_t group,
                              uint32_t *processes)
 {
-    const uint32_t lanes = ty_bucket_lane_count(plan, bucket), width = ty_plan_width(plan);
+    const uint32_t each = ty_bucket_lane_count(plan, bucket), width = ty_plan_width(plan);
     const uint32_t ranks = ty_bucket_members(plan, bucket, processes);
 
     for (uint32_t m = ranks; m-- > 0;) { /* in place: from the last rank down */
         const uint32_t first = processes[m] * width;
-        for (uint32_t n = lanes; n-- > 0;)
-            processes[m * lanes + n] = first + ty_bucket_lane(plan, bucket, group, n);
+        for (uint32_t n = each; n-- > 0;)
+            processes[m * each + n] = first + ty_bucket_lane(plan, bucket, group, n);
     }
-    return ranks * lanes;
+    return ranks * each;
 }
 
 bool ty_bucket_is_sharded(const ty_plan *plan, const ty_bucket *bucket)
