@@ -172,22 +172,20 @@ static ty_status read_record(const ty_json *record, series *s, ty_error *error)
     const ty_json *cluster, *collective, *measured;
     int kind = 0, metric = 0;
     double size = 0, value = 0, seconds;
-    ty_status status;
 
-    TY_CHECK(ty_json_object(record, "cluster", &cluster, error), status, done);
-    TY_CHECK(ty_json_object(record, "collective", &collective, error), status, done);
-    TY_CHECK(ty_json_object(record, "measured", &measured, error), status, done);
-    TY_CHECK(ty_json_uint32(cluster, "gpus", 2, MOST_RANKS, &s->ranks, error), status, done);
-    TY_CHECK(ty_json_enum(collective, "op", kinds, 3, &kind, error), status, done);
-    TY_CHECK(ty_json_number(collective, "bytes", 1, 1e15, &size, error), status, done);
-    TY_CHECK(ty_json_enum(measured, "metric", metrics, 2, &metric, error), status, done);
-    TY_CHECK(ty_json_number(measured, "value", 0, 1e15, &value, error), status, done);
+    TY_TRY(ty_json_object(record, "cluster", &cluster, error));
+    TY_TRY(ty_json_object(record, "collective", &collective, error));
+    TY_TRY(ty_json_object(record, "measured", &measured, error));
+    TY_TRY(ty_json_uint32(cluster, "gpus", 2, MOST_RANKS, &s->ranks, error));
+    TY_TRY(ty_json_enum(collective, "op", kinds, 3, &kind, error));
+    TY_TRY(ty_json_number(collective, "bytes", 1, 1e15, &size, error));
+    TY_TRY(ty_json_enum(measured, "metric", metrics, 2, &metric, error));
+    TY_TRY(ty_json_number(measured, "value", 0, 1e15, &value, error));
     s->kind = (ty_collective_kind)kind;
     seconds = metric == 0 ? value * 1e-6
                           : size / (value * 1e9) * ty_collective_bus_factor(s->kind, s->ranks);
     add_point(s, (uint64_t)(kind == TY_ALL_GATHER ? size / s->ranks : size), size, seconds);
-done:
-    return status;
+    return TY_OK;
 }
 
 /* collectives/NAME-BYTES */

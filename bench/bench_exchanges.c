@@ -71,26 +71,23 @@ typedef struct row {
 static ty_status pair_time(ty_transport *t, operation what, void *buffer, uint64_t bytes, row *r,
                            ty_error *error)
 {
-    ty_status status = TY_OK;
-
     for (uint32_t i = 0; i < WAYS; i++) {
         const uint32_t way = (i + r->calls) % WAYS; /* 0: shared memory */
         double wall_s, cpu_s;
 
-        TY_CHECK(ty_transport_barrier(t, error), status, done);
+        TY_TRY(ty_transport_barrier(t, error));
         ty_transport_mpi_share(t, way == 0);
-        TY_CHECK(ty_transport_barrier(t, error), status, done);
+        TY_TRY(ty_transport_barrier(t, error));
         wall_s = clock_s(CLOCK_MONOTONIC);
         cpu_s = clock_s(CLOCK_PROCESS_CPUTIME_ID);
-        TY_CHECK(operate(t, what, buffer, bytes, error), status, done);
+        TY_TRY(operate(t, what, buffer, bytes, error));
         r->wall_s[way][r->calls] = clock_s(CLOCK_MONOTONIC) - wall_s;
         r->cpu_s[way] += clock_s(CLOCK_PROCESS_CPUTIME_ID) - cpu_s;
-        TY_CHECK(ty_transport_barrier(t, error), status, done);
+        TY_TRY(ty_transport_barrier(t, error));
         ty_transport_mpi_share(t, true);
     }
     r->calls++;
-done:
-    return status;
+    return TY_OK;
 }
 
 static ty_status sum_over_ranks(ty_transport *t, double *values, uint64_t count, ty_error *error)
@@ -126,17 +123,15 @@ static ty_status row_time(ty_transport *t, operation what, uint64_t bytes, doubl
     double started_s = clock_s(CLOCK_MONOTONIC);
     const double to_us = 1e6 / (what == TRANSFER ? 2 : 1);
     uint32_t calls;
-    ty_status status;
 
     r.calls = 0;
-    TY_CHECK(pair_time(t, what, buffer, bytes, &r, error), status, done);
-    TY_CHECK(calls_agree(t, clock_s(CLOCK_MONOTONIC) - started_s, budget_s, &calls, error), status,
-             done);
+    TY_TRY(pair_time(t, what, buffer, bytes, &r, error));
+    TY_TRY(calls_agree(t, clock_s(CLOCK_MONOTONIC) - started_s, budget_s, &calls, error));
     r.calls = 0;
     r.cpu_s[0] = r.cpu_s[1] = 0;
     while (r.calls < calls)
-        TY_CHECK(pair_time(t, what, buffer, bytes, &r, error), status, done);
-    TY_CHECK(sum_over_ranks(t, r.cpu_s, WAYS, error), status, done);
+        TY_TRY(pair_time(t, what, buffer, bytes, &r, error));
+    TY_TRY(sum_over_ranks(t, r.cpu_s, WAYS, error));
     for (uint32_t w = 0; w < WAYS; w++)
         qsort(r.wall_s[w], calls, sizeof r.wall_s[w][0], ascending);
     if (t->rank == 0)
@@ -147,8 +142,7 @@ static ty_status row_time(ty_transport *t, operation what, uint64_t bytes, doubl
                r.wall_s[0][calls / 2] * to_us, r.wall_s[1][calls / 2] * to_us,
                r.wall_s[1][calls / 2] / r.wall_s[0][calls / 2], r.cpu_s[0] / calls * to_us,
                r.cpu_s[1] / calls * to_us, r.cpu_s[1] / r.cpu_s[0]);
-done:
-    return status;
+    return TY_OK;
 }
 
 static ty_status rows_time(ty_transport *t, double budget_s, ty_error *error)
@@ -156,8 +150,7 @@ static ty_status rows_time(ty_transport *t, double budget_s, ty_error *error)
     void *buffer = ty_alloc(1, sizes[SIZES - 1]); /* zeros stay zeros however often summed */
     ty_status status = TY_OK;
 
-    if (buffer == NULL)
-        return ty_fail(error, TY_ENOMEM, "out of memory");
+    TY_TRY(ty_check_memory(buffer != NULL, error));
     if (t->rank == 0)
         printf("{\n  \"rows\": [");
     for (operation what = 0; what < OPERATIONS && status == TY_OK; what++)

@@ -84,14 +84,13 @@ static ty_status step_run(trial *t, uint64_t step, double parts[PARTS], ty_error
     uint32_t layers = t->workload->layer_count;
     double at[PARTS + 1], loss;
     uint64_t correct, labels;
-    ty_status status = TY_OK;
 
     at[0] = clock_s(CLOCK_PROCESS_CPUTIME_ID);
-    TY_CHECK(batch_load(t, step, error), status, done);
+    TY_TRY(batch_load(t, step, error));
     at[1] = clock_s(CLOCK_PROCESS_CPUTIME_ID);
-    TY_CHECK(d->forward(t->stage, 0, 0, layers, error), status, done);
+    TY_TRY(d->forward(t->stage, 0, 0, layers, error));
     at[2] = clock_s(CLOCK_PROCESS_CPUTIME_ID);
-    TY_CHECK(d->backward(t->stage, 0, 0, layers, true, error), status, done);
+    TY_TRY(d->backward(t->stage, 0, 0, layers, true, error));
     at[3] = clock_s(CLOCK_PROCESS_CPUTIME_ID);
     ty_optimizer_step(&t->workload->optimizer, step + 1, d->parameter_count(t->stage),
                       d->parameters(t->stage), d->gradients(t->stage), t->state);
@@ -100,8 +99,7 @@ static ty_status step_run(trial *t, uint64_t step, double parts[PARTS], ty_error
     t->loss = loss / (double)labels;
     for (int p = 0; p < PARTS; p++)
         parts[p] = at[p + 1] - at[p];
-done:
-    return status;
+    return TY_OK;
 }
 
 static void trial_put(ty_json_writer *w, const trial *t, double parts[PARTS + 1][MAX_STEPS],

@@ -163,8 +163,7 @@ static ty_status make_costs(subject *s, ty_error *error)
     TY_CHECK(ty_costs_new(s->plan, s->program, &s->costs, error), status, done);
     s->costs->host_count = ty_cluster_host_count(s->cluster);
     s->costs->host_cores = ty_alloc(s->costs->host_count, sizeof(double));
-    if (s->costs->host_cores == NULL)
-        return ty_fail(error, TY_ENOMEM, "out of memory");
+    TY_TRY(ty_check_memory(s->costs->host_cores != NULL, error));
     for (uint32_t h = 0; h < s->costs->host_count; h++)
         s->costs->host_cores[h] = HUGE_VAL;
     for (uint32_t r = 0; r < stage->replicas; r++)
@@ -262,8 +261,7 @@ static ty_status slow_down(const struct row *row, const subject *s, double **out
     const uint32_t ranks = ty_plan_process_count(s->plan);
     double *slowdowns = ty_alloc(ranks, sizeof *slowdowns);
 
-    if (slowdowns == NULL)
-        return ty_fail(error, TY_ENOMEM, "out of memory");
+    TY_TRY(ty_check_memory(slowdowns != NULL, error));
     for (uint32_t r = 0; r < ranks; r++)
         slowdowns[r] = 1.0;
     for (uint32_t i = 0; i < row->odd; i++)

@@ -172,11 +172,9 @@ static ty_status print_scores(const ty_fit *fit, bool is_by_model, ty_error *err
     uint32_t count;
     const ty_fit_row *rows = ty_fit_rows(fit, &count);
     ty_fit_score score;
-    ty_status status = TY_OK;
 
     for (size_t i = 0; i < sizeof lines / sizeof lines[0]; i++) {
-        TY_CHECK(ty_fit_score_of(fit, lines[i].stage, lines[i].is_judge, NULL, &score, error),
-                 status, done);
+        TY_TRY(ty_fit_score_of(fit, lines[i].stage, lines[i].is_judge, NULL, &score, error));
         print_score(lines[i].name, &score);
     }
     print_worst(rows, count);
@@ -187,15 +185,13 @@ static ty_status print_scores(const ty_fit *fit, bool is_by_model, ty_error *err
                 break;
         if (rows[i].is_judge || first < i)
             continue;
-        TY_CHECK(ty_fit_score_of(fit, TY_FIT_LEFT_OUT, false, rows[i].group, &score, error), status,
-                 done);
+        TY_TRY(ty_fit_score_of(fit, TY_FIT_LEFT_OUT, false, rows[i].group, &score, error));
         if (score.rows > 0) {
             printf("without ");
             print_score(rows[i].group, &score);
         }
     }
-done:
-    return status;
+    return TY_OK;
 }
 
 /* "a,b" @param names [out] into `text`, NULL at the end */

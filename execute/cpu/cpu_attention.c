@@ -498,14 +498,13 @@ static ty_status attention_forward(ty_stage_device *stage, const stage_node *nod
     float *keys;
     kept keep;
     room own;
-    ty_status status;
 
     kept_cut(stage, node, &at, node->kept[slot], &keep);
     room_cut(&at, stage->scratch, &own);
-    TY_CHECK(project_forward(stage, node, slot, &at, &keep, error), status, done);
+    TY_TRY(project_forward(stage, node, slot, &at, &keep, error));
     norms_forward(stage, node, &at, &keep);
     positions_turn(&at, &own, keep.project, false);
-    TY_CHECK(keys_find(stage, &at, &own, keep.project, &keys, error), status, done);
+    TY_TRY(keys_find(stage, &at, &own, keep.project, &keys, error));
     for (uint64_t h = 0; h < at.heads; h++) {
         distances_spread(stage, node, &at, &own, h);
         for (uint64_t b = 0; b < at.batch; b++) {
@@ -515,9 +514,7 @@ static ty_status attention_forward(ty_stage_device *stage, const stage_node *nod
         }
     }
     out = out_product(&at, &keep);
-    status = cpu_output_product_forward(stage, node, slot, &out, error);
-done:
-    return status;
+    return cpu_output_product_forward(stage, node, slot, &out, error);
 }
 
 /* The output of what the heads have summed. */
@@ -650,25 +647,21 @@ static ty_status attention_backward(ty_stage_device *stage, const stage_node *no
     uint32_t count;
     kept keep;
     room own;
-    ty_status status;
 
     kept_cut(stage, node, &at, node->kept[slot], &keep);
     room_cut(&at, stage->scratch, &own);
     inner = stage->options.splits_backward ? keep.inner : own.inner;
     out = out_product(&at, &keep);
-    TY_CHECK(cpu_output_product_backward(stage, node, slot, &out, is_first, own.dcontext, error),
-             status, done);
+    TY_TRY(cpu_output_product_backward(stage, node, slot, &out, is_first, own.dcontext, error));
     if (stage->part != STAGE_WEIGHTS)
-        TY_CHECK(heads_backward(stage, node, &at, &keep, &own, &inner, error), status, done);
+        TY_TRY(heads_backward(stage, node, &at, &keep, &own, &inner, error));
     option_gradients(stage, node, &at, &inner, is_first);
     count = in_products(&at, &keep, products);
     for (uint32_t i = 0; i < count; i++)
-        TY_CHECK(cpu_input_product_backward(stage, node, slot, &products[i],
-                                            inner.project + (i > 0 ? at.key_at : 0), is_first,
-                                            error),
-                 status, done);
-done:
-    return status;
+        TY_TRY(cpu_input_product_backward(stage, node, slot, &products[i],
+                                          inner.project + (i > 0 ? at.key_at : 0), is_first,
+                                          error));
+    return TY_OK;
 }
 
 const stage_kind cpu_attention = {

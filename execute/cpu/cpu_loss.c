@@ -148,25 +148,23 @@ static ty_status loss_among_lanes(ty_stage_device *stage, const scores *s, const
                                   ty_error *error)
 {
     float *maxima = stage->scratch, *sums = maxima + s->rows, *of_labels = sums + s->rows;
-    ty_status status;
 
     for (uint64_t r = 0; r < s->rows; r++)
         maxima[r] = largest(s->own.count, logits + r * s->stride);
-    TY_CHECK(stage_lanes_all_reduce(stage, true, s->rows, maxima, error), status, done);
+    TY_TRY(stage_lanes_all_reduce(stage, true, s->rows, maxima, error));
     for (uint64_t r = 0; r < s->rows; r++) {
         const float *row = logits + r * s->stride;
         sums[r] = exponentials(s->own.count, row, maxima[r]);
         of_labels[r] = has_label(s, labels[r]) ? row[(uint64_t)labels[r] - s->own.first] : 0.0f;
     }
-    TY_CHECK(stage_lanes_all_reduce(stage, false, s->rows, sums, error), status, done);
-    TY_CHECK(stage_lanes_all_reduce(stage, false, s->rows, of_labels, error), status, done);
+    TY_TRY(stage_lanes_all_reduce(stage, false, s->rows, sums, error));
+    TY_TRY(stage_lanes_all_reduce(stage, false, s->rows, of_labels, error));
     for (uint64_t r = 0; r < s->rows; r++) {
         log_sums[r] = maxima[r] + logf(sums[r]);
         loss->sum += (double)log_sums[r] - (double)of_labels[r];
         loss->correct += of_labels[r] == maxima[r];
     }
-done:
-    return status;
+    return TY_OK;
 }
 
 /* ---- Beside a teacher -------------------------------------------------------------------- */

@@ -335,14 +335,11 @@ static ty_status copies_send(ty_stage_device *stage, const moe *m, const kept *k
                              const room *own, ty_error *error)
 {
     const cpu_expert_copies copies = copies_of(m, keep);
-    ty_status status = TY_OK;
 
     if (m->lanes == 1)
         return TY_OK;
-    TY_CHECK(cpu_experts_meet(stage, &copies, error), status, done);
-    status = cpu_experts_send(stage, &copies, own->packed, own->mixed, keep->x, error);
-done:
-    return status;
+    TY_TRY(cpu_experts_meet(stage, &copies, error));
+    return cpu_experts_send(stage, &copies, own->packed, own->mixed, keep->x, error);
 }
 
 /* What experts made of copies, or of the gradients of what they made, into `to`. */
@@ -370,29 +367,26 @@ static ty_status moe_forward(ty_stage_device *stage, const stage_node *node, uin
     const float *x;
     kept keep;
     room own;
-    ty_status status = TY_OK;
 
     kept_cut(stage, node, &m, node->kept[slot], node->stash[slot], &keep);
     room_cut(stage, &m, stage->scratch, &own, &keep);
-    TY_CHECK(cpu_whole_input(stage, node, 0, slot, stage->lane_whole, &x, error), status, done);
-    TY_CHECK(scores_make(stage, node, &m, x, &own, error), status, done);
+    TY_TRY(cpu_whole_input(stage, node, 0, slot, stage->lane_whole, &x, error));
+    TY_TRY(scores_make(stage, node, &m, x, &own, error));
     route(&m, own.score, &keep);
     packed = m.lanes > 1 ? own.packed : keep.x;
     for (uint64_t i = 0; i < m.copies; i++)
         memcpy(packed + keep.place[i] * m.features, x + i / m.chosen * m.features,
                m.features * sizeof *x);
-    TY_CHECK(copies_send(stage, &m, &keep, &own, error), status, done);
+    TY_TRY(copies_send(stage, &m, &keep, &own, error));
     for (uint64_t e = 0; e < m.here; e++)
         expert_forward(stage, node, &m, &keep, e, m.lanes > 1 ? own.made : keep.y);
-    TY_CHECK(copies_return(stage, &m, &keep, &own, keep.y, error), status, done);
+    TY_TRY(copies_return(stage, &m, &keep, &own, keep.y, error));
     shared_forward(stage, node, &m, &keep, x, y); /* the last that reads x: y may be there */
     for (uint64_t i = 0; i < m.copies; i++)
         add_scaled(m.features, keep.weight[i], keep.y + keep.place[i] * m.features,
                    y + i / m.chosen * m.features);
-    status = stage_lanes_sum(stage, node, &node->whole_output, y, false, cpu_out(stage, node, slot),
-                             error);
-done:
-    return status;
+    return stage_lanes_sum(stage, node, &node->whole_output, y, false, cpu_out(stage, node, slot),
+                           error);
 }
 
 /* What activation functions make, from what goes into them, to which forward has added biases. */
@@ -520,17 +514,13 @@ static ty_status operands_take(ty_stage_device *stage, const stage_node *node, u
                                const kept *keep, operands *out, ty_error *error)
 {
     const bool is_trained = ty_layer_is_trained(stage->options.workload, node->layer_index);
-    ty_status status = TY_OK;
 
     *out = (operands){keep->whole_x, keep->whole_dy};
     if (stage_gathers(stage, node) && stage->part == STAGE_WEIGHTS)
         return TY_OK; /* they are there */
     if (!stage_gathers(stage, node) || is_trained)
-        TY_CHECK(cpu_whole_input(stage, node, 0, slot, keep->whole_x, &out->x, error), status,
-                 done);
-    status = cpu_whole_gradient(stage, node, slot, keep->whole_dy, &out->dy, error);
-done:
-    return status;
+        TY_TRY(cpu_whole_input(stage, node, 0, slot, keep->whole_x, &out->x, error));
+    return cpu_whole_gradient(stage, node, slot, keep->whole_dy, &out->dy, error);
 }
 
 /* Adds to `dx`, if that is asked for. */

@@ -142,8 +142,7 @@ ty_status cpu_tables_build(ty_stage_device *stage, stage_node *node, ty_error *e
     r->taken = r->made;
     if (t->shard != TY_TABLES_ROW)
         r->taken = cpu_buffer(stage, t->samples * t->numbers * sizeof *r->taken);
-    if (r->made == NULL || r->taken == NULL)
-        return ty_fail(error, TY_ENOMEM, "out of memory for tables");
+    TY_TRY(ty_check_memory(r->made != NULL && r->taken != NULL, error));
     node->state = r;
     node->stash_bytes =
         (kept_indices(t) + (stage->options.splits_backward ? made : 0)) * sizeof(float);

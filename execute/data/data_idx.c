@@ -110,8 +110,7 @@ static ty_status file_load(gzFile file, const char *path, uint32_t dimension_cou
     uint64_t declared;
     ty_status status = TY_OK;
 
-    if (bytes == NULL)
-        return ty_fail(error, TY_ENOMEM, "%s: out of memory", path);
+    TY_TRY(ty_check_memory(bytes != NULL, error));
     TY_CHECK(gz_read(file, path, bytes, header, &length, error), status, cleanup);
     declared = declared_bytes(bytes, length, dimension_count);
     if (declared > 0) {

@@ -217,8 +217,7 @@ static ty_status shard_map(shard *out, const char *path, ty_error *error)
     if (status != TY_OK)
         return status;
     out->path = ty_strdup(path);
-    if (out->path == NULL)
-        return ty_fail(error, TY_ENOMEM, "%s: out of memory", path);
+    TY_TRY(ty_check_memory(out->path != NULL, error));
     file = open(path, O_RDONLY | O_CLOEXEC);
     if (file < 0 || fstat(file, &about) != 0 || about.st_size == 0) {
         status = file < 0
@@ -317,8 +316,7 @@ static ty_status shards_read(images *im, const char *path, const name_list *list
     ty_status status = TY_OK;
 
     im->shards = ty_alloc((size_t)list->count + 1, sizeof *im->shards);
-    if (im->shards == NULL)
-        return ty_fail(error, TY_ENOMEM, "%s: out of memory", path);
+    TY_TRY(ty_check_memory(im->shards != NULL, error));
     for (uint32_t i = 0; i < (list->count > 0 ? list->count : 1); i++) {
         char *place = NULL;
 
@@ -476,8 +474,7 @@ ty_status dataset_open_images(ty_dataset *dataset, const char *path, bool is_tes
                        "something else",
                        path);
     im = ty_alloc(1, sizeof *im);
-    if (im == NULL)
-        return ty_fail(error, TY_ENOMEM, "%s: out of memory", path);
+    TY_TRY(ty_check_memory(im != NULL, error));
     dataset->state = im;
     dataset->state_free = images_free;
     im->is_test = is_test;

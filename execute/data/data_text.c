@@ -100,10 +100,7 @@ static ty_status open_bytes(ty_dataset *dataset, const char *path, bool is_test,
     TY_CHECK(part_choose(dataset, path, "bytes", length, 1, is_test, &count, error), status,
              cleanup);
     dataset->inputs = ty_alloc(count, 1);
-    if (dataset->inputs == NULL) {
-        status = ty_fail(error, TY_ENOMEM, "%s: out of memory", path);
-        goto cleanup;
-    }
+    TY_CHECK(ty_check_memory(dataset->inputs != NULL, error), status, cleanup);
     memcpy(dataset->inputs, bytes + dataset->first, count);
     dataset->sample = bytes_sample;
 cleanup:

@@ -160,17 +160,12 @@ ty_status ty_samples_job(const ty_job *job, const ty_execute_options *options, t
     TY_CHECK(ty_dataset_open(job->plan->workload, job->data, false, &r.dataset, error), status,
              cleanup);
     r.found = ty_alloc(1, sizeof *r.found);
-    if (r.found == NULL) {
-        status = ty_fail(error, TY_ENOMEM, "out of memory for rates");
-        goto cleanup;
-    }
+    TY_CHECK(ty_check_memory(r.found != NULL, error), status, cleanup);
     r.found->workload = ty_strdup(job->plan->workload->name);
     r.found->data = ty_strdup(job->data);
     r.found->cores = ty_machine_cores();
-    if (r.found->workload == NULL || r.found->data == NULL) {
-        status = ty_fail(error, TY_ENOMEM, "out of memory for rates");
-        goto cleanup;
-    }
+    TY_CHECK(ty_check_memory(r.found->workload != NULL && r.found->data != NULL, error), status,
+             cleanup);
     TY_CHECK(rows_open(&r, error), status, cleanup);
     TY_CHECK(measure(&r, error), status, cleanup);
     status = ty_samples_save(r.found, job->output, error);

@@ -56,8 +56,7 @@ static ty_status replay_open(const ty_stage_options *options, ty_stage_device **
 {
     ty_stage_device *stage = ty_alloc(1, sizeof *stage);
 
-    if (stage == NULL)
-        return ty_fail(error, TY_ENOMEM, "out of memory for a stage");
+    TY_TRY(ty_check_memory(stage != NULL, error));
     stage->slots = options->slots;
     stage->input_floats = cut_floats(options, options->first_layer);
     stage->output_floats = cut_floats(options, options->first_layer + options->layer_count);

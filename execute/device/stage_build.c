@@ -316,19 +316,15 @@ done:
 static ty_status lower_output(stage_lowering *low, ty_error *error)
 {
     ty_stage_device *stage = low->stage;
-    ty_status status = TY_OK;
 
     for (uint32_t i = 0; i < low->behind_count; i++) {
         uint32_t value = stage_value_of(low, low->behind[i]);
         if (!stage->backend->copies_messages)
-            TY_CHECK(value_in_order(low, value, STAGE_PLANES, low->end - 1, &value, error), status,
-                     done);
-        TY_CHECK(stage_cut_add(stage, &stage->behind, value, has_gradient_part(low, low->behind[i]),
-                               error),
-                 status, done);
+            TY_TRY(value_in_order(low, value, STAGE_PLANES, low->end - 1, &value, error));
+        TY_TRY(stage_cut_add(stage, &stage->behind, value, has_gradient_part(low, low->behind[i]),
+                             error));
     }
-done:
-    return status;
+    return TY_OK;
 }
 
 /* ---- Segments ---- */

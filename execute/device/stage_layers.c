@@ -42,8 +42,7 @@ ty_status stage_segments_find(const ty_stage_options *options, stage_segments *o
 
     out->starts = ty_alloc(workload->layer_count, sizeof *out->starts);
     out->again = ty_alloc(workload->layer_count, sizeof *out->again);
-    if (out->starts == NULL || out->again == NULL)
-        return ty_fail(error, TY_ENOMEM, "out of memory for the segments of a stage");
+    TY_TRY(ty_check_memory(out->starts != NULL && out->again != NULL, error));
     out->count = ty_recompute_segments(workload, &range, out->starts);
     ty_recompute_mark_again(workload, &range, out->starts, out->count, out->again);
     return TY_OK;

@@ -100,8 +100,7 @@ static ty_status slices_place(const ty_stage_options *options, stage_parameters 
 
     out->layer_offsets = ty_alloc((size_t)layers + 1, sizeof *out->layer_offsets);
     out->expert_offsets = ty_alloc((size_t)layers + 1, sizeof *out->expert_offsets);
-    if (out->layer_offsets == NULL || out->expert_offsets == NULL)
-        return ty_fail(error, TY_ENOMEM, "out of memory for the table of layers");
+    TY_TRY(ty_check_memory(out->layer_offsets != NULL && out->expert_offsets != NULL, error));
     for (uint32_t i = 0; i < layers; i++) {
         uint64_t count = 0, of_experts = 0;
 

@@ -42,10 +42,7 @@ ty_status interpreter_statistics_average(ty_interpreter *in, const held_stage *h
     if (in->memory != NULL)
         statistics = ty_alloc(count, sizeof *statistics);
     members = ty_alloc(replicas, sizeof *members);
-    if (members == NULL || statistics == NULL) {
-        status = ty_fail(error, TY_ENOMEM, "out of memory");
-        goto cleanup;
-    }
+    TY_CHECK(ty_check_memory(members != NULL && statistics != NULL, error), status, cleanup);
     if (in->memory != NULL)
         TY_CHECK(in->memory->read(held->device, statistics, own, count * sizeof *own, error),
                  status, cleanup);

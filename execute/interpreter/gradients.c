@@ -108,10 +108,7 @@ static ty_status lanes_join(ty_interpreter *in, uint32_t layer, number_kind of, 
 
     *count = own.count > 0 ? joined(in, layer, kind, NULL, NULL) : 0;
     *whole = ty_alloc(*count, sizeof **whole);
-    if (parts == NULL || *whole == NULL) {
-        status = ty_fail(error, TY_ENOMEM, "out of memory for gradients");
-        goto cleanup;
-    }
+    TY_CHECK(ty_check_memory(parts != NULL && *whole != NULL, error), status, cleanup);
     here = parts + (kind == PART_EXPERTS ? expert->position * row : 0);
     TY_CHECK(floats_read(in, layer, of, own, here + tensor->position * own.count, error), status,
              cleanup);

@@ -172,11 +172,10 @@ static ty_status work_open(const ty_profiler *p, uint64_t elements, codec_work *
     work.gradients = array_new(&work, elements);
     work.host_source = ty_alloc(elements, sizeof(float));
     work.touched = ty_alloc(elements, sizeof(float));
-    if (work.source == NULL || work.gradients == NULL || work.host_source == NULL ||
-        work.touched == NULL) {
-        status = ty_fail(error, TY_ENOMEM, "out of memory for a profile");
-        goto failed;
-    }
+    TY_CHECK(ty_check_memory(work.source != NULL && work.gradients != NULL &&
+                                 work.host_source != NULL && work.touched != NULL,
+                             error),
+             status, failed);
     ty_noise_fill(work.host_source, elements);
     *out = work;
     return TY_OK;

@@ -56,10 +56,7 @@ ty_status ty_profile_episodes(ty_profiler *p, uint32_t micro_batch, ty_error *er
     TY_CHECK(player_open(p->backend, options, &work.player, error), status, cleanup);
     work.memory = ty_alloc(1, p->backend->parameter_count(work.player.device) * sizeof(float) +
                                   micro_batch * ty_workload_episode_bytes(p->workload));
-    if (work.memory == NULL) {
-        status = ty_fail(error, TY_ENOMEM, "out of memory for a profile");
-        goto cleanup;
-    }
+    TY_CHECK(ty_check_memory(work.memory != NULL, error), status, cleanup);
     TY_CHECK(ty_transport_barrier(p->transport, error), status, cleanup);
     TY_CHECK(ty_measure(p, NULL, play_run, &work, episodes_budget_s, &seconds, error), status,
              cleanup);

@@ -97,34 +97,28 @@ static ty_status pass_time(const ty_profiler *p, ty_stage_device *device, layer_
     double started_s = ty_now_s();
     uint32_t slot = pass % PROFILE_SLOTS, layer;
     bool is_first = pass % MICRO_BATCHES == 0;
-    ty_status status = TY_OK;
 
     for (layer = 0; layer < samples->layer_count; layer++) {
-        TY_CHECK(b->forward(device, slot, layer, 1, error), status, done);
-        TY_CHECK(ty_profiler_lap(p, device, &started_s,
-                                 &samples->forward_s[layer * MAX_PASSES + pass], error),
-                 status, done);
+        TY_TRY(b->forward(device, slot, layer, 1, error));
+        TY_TRY(ty_profiler_lap(p, device, &started_s,
+                               &samples->forward_s[layer * MAX_PASSES + pass], error));
     }
     while (layer-- > 0) {
-        TY_CHECK(samples->is_split ? b->backward_input(device, slot, layer, 1, error)
-                                   : b->backward(device, slot, layer, 1, is_first, error),
-                 status, done);
-        TY_CHECK(ty_profiler_lap(p, device, &started_s,
-                                 &samples->backward_s[layer * MAX_PASSES + pass], error),
-                 status, done);
+        TY_TRY(samples->is_split ? b->backward_input(device, slot, layer, 1, error)
+                                 : b->backward(device, slot, layer, 1, is_first, error));
+        TY_TRY(ty_profiler_lap(p, device, &started_s,
+                               &samples->backward_s[layer * MAX_PASSES + pass], error));
     }
     for (layer = samples->layer_count; layer-- > 0;) {
         double *seconds = &samples->third_s[layer * MAX_PASSES + pass];
 
         if (!has_third(p, samples, layer))
             continue; /* 0 */
-        TY_CHECK(samples->is_split ? b->backward_weight(device, slot, layer, 1, is_first, error)
-                                   : update_layer(p, device, samples, layer, error),
-                 status, done);
-        TY_CHECK(ty_profiler_lap(p, device, &started_s, seconds, error), status, done);
+        TY_TRY(samples->is_split ? b->backward_weight(device, slot, layer, 1, is_first, error)
+                                 : update_layer(p, device, samples, layer, error));
+        TY_TRY(ty_profiler_lap(p, device, &started_s, seconds, error));
     }
-done:
-    return status;
+    return TY_OK;
 }
 
 /* A device that records passes does so the second time that it meets one, of each slot, first of a
@@ -139,15 +133,14 @@ static ty_status passes_time(const ty_profiler *p, ty_stage_device *device, laye
 {
     double started_s, end_s, pass_s;
     uint32_t i;
-    ty_status status = TY_OK;
 
     for (i = 0; i < warm_passes(p) && ty_profiler_is_active(p); i++)
-        TY_CHECK(pass_time(p, device, samples, i % MICRO_BATCHES, error), status, done);
-    TY_CHECK(ty_transport_barrier(p->transport, error), status, done);
+        TY_TRY(pass_time(p, device, samples, i % MICRO_BATCHES, error));
+    TY_TRY(ty_transport_barrier(p->transport, error));
     if (!ty_profiler_is_active(p))
         return TY_OK;
     started_s = ty_now_s();
-    TY_CHECK(pass_time(p, device, samples, 0, error), status, done);
+    TY_TRY(pass_time(p, device, samples, 0, error));
     pass_s = ty_now_s() - started_s;
     end_s = started_s + AIM_PASSES * pass_s / p->haste;
     if (end_s < started_s + budget_s / p->haste)
@@ -155,13 +148,12 @@ static ty_status passes_time(const ty_profiler *p, ty_stage_device *device, laye
     if (end_s > started_s + longest_budget_s / p->haste)
         end_s = started_s + longest_budget_s / p->haste;
     for (i = 1; i < MAX_PASSES && (i < MIN_PASSES || ty_now_s() < end_s); i++)
-        TY_CHECK(pass_time(p, device, samples, i, error), status, done);
+        TY_TRY(pass_time(p, device, samples, i, error));
     samples->pass_count = i;
     /* Ranks with fast passes keep their cores busy until the slower ones have all theirs. */
     while (ty_now_s() < end_s)
-        TY_CHECK(pass_time(p, device, samples, i - 1, error), status, done);
-done:
-    return status;
+        TY_TRY(pass_time(p, device, samples, i - 1, error));
+    return TY_OK;
 }
 
 ty_status ty_profile_row_add(ty_profile *profile, const ty_layer_time *row, ty_error *error)
@@ -214,8 +206,7 @@ static ty_status rows_add(ty_profiler *p, uint32_t micro_batch, const double *me
         row.input_s /= alike;
         row.weight_s /= alike;
         row.signature = ty_strdup(names[layer]);
-        if (row.signature == NULL)
-            return ty_fail(error, TY_ENOMEM, "out of memory for a profile");
+        TY_TRY(ty_check_memory(row.signature != NULL, error));
         status = ty_profile_row_add(p->profile, &row, error);
         if (status != TY_OK)
             break;
@@ -231,8 +222,7 @@ static ty_status update_row_add(ty_profile *profile, const ty_update_time *row, 
         if (profile->update_times[i].elements == row->elements)
             return TY_OK; /* another layer of that size, or another micro-batch */
     rows = ty_resize(profile->update_times, profile->update_time_count + 1, sizeof *rows);
-    if (rows == NULL)
-        return ty_fail(error, TY_ENOMEM, "out of memory for a profile");
+    TY_TRY(ty_check_memory(rows != NULL, error));
     profile->update_times = rows;
     rows[profile->update_time_count++] = *row;
     return TY_OK;
@@ -315,10 +305,10 @@ static ty_status kind_time(ty_profiler *p, uint32_t micro_batch, bool is_split, 
     samples.forward_s = ty_alloc(samples.layer_count, MAX_PASSES * sizeof(double));
     samples.backward_s = ty_alloc(samples.layer_count, MAX_PASSES * sizeof(double));
     samples.third_s = ty_alloc(samples.layer_count, MAX_PASSES * sizeof(double));
-    if (samples.forward_s == NULL || samples.backward_s == NULL || samples.third_s == NULL) {
-        status = ty_fail(error, TY_ENOMEM, "out of memory for a profile");
-        goto cleanup;
-    }
+    TY_CHECK(ty_check_memory(samples.forward_s != NULL && samples.backward_s != NULL &&
+                                 samples.third_s != NULL,
+                             error),
+             status, cleanup);
     TY_CHECK(ty_profiler_open(p, micro_batch, PROFILE_SLOTS, is_split, &device, error), status,
              cleanup);
     TY_CHECK(state_open(p, device, &samples, error), status, cleanup);
@@ -346,10 +336,9 @@ ty_status ty_profile_layers(ty_profiler *p, uint32_t micro_batch, ty_error *erro
     char **names = ty_alloc(count, sizeof *names);
     ty_status status = TY_OK;
 
-    if (pairs == NULL || parts == NULL || updates == NULL || names == NULL) {
-        status = ty_fail(error, TY_ENOMEM, "out of memory for a profile");
-        goto cleanup;
-    }
+    TY_CHECK(
+        ty_check_memory(pairs != NULL && parts != NULL && updates != NULL && names != NULL, error),
+        status, cleanup);
     for (uint32_t layer = 0; layer < count; layer++)
         TY_CHECK(ty_layer_signature(p->workload, layer, &names[layer], error), status, cleanup);
     TY_CHECK(kind_time(p, micro_batch, false, pairs, updates, error), status, cleanup);

@@ -93,10 +93,8 @@ ty_status ty_profile_transfers(ty_profiler *p, ty_error *error)
     ty_status status = TY_OK;
 
     profile->transfer_times = ty_alloc(SIZES, sizeof *profile->transfer_times);
-    if (buffer == NULL || profile->transfer_times == NULL) {
-        status = ty_fail(error, TY_ENOMEM, "out of memory for a profile");
-        goto cleanup;
-    }
+    TY_CHECK(ty_check_memory(buffer != NULL && profile->transfer_times != NULL, error), status,
+             cleanup);
     for (uint32_t i = 0; i < SIZES && p->transport->size > 1; i++) {
         double seconds = 0, cpu_s = 0;
 
@@ -162,10 +160,7 @@ ty_status ty_profile_collectives(ty_profiler *p, uint32_t ranks, ty_error *error
 
     if (rows != NULL)
         profile->collective_times = rows;
-    if (buffer == NULL || rows == NULL) {
-        status = ty_fail(error, TY_ENOMEM, "out of memory for a profile");
-        goto cleanup;
-    }
+    TY_CHECK(ty_check_memory(buffer != NULL && rows != NULL, error), status, cleanup);
     for (uint32_t i = 0; i < SIZES * KINDS; i++) {
         ty_collective_time *row = &rows[profile->collective_time_count];
 

@@ -78,10 +78,7 @@ ty_status player_open(const ty_device_backend *backend, ty_stage_options options
     options.micro_batch_size = made.count;
     options.slots = 1;
     made.robots = ty_alloc(made.count, sizeof *made.robots);
-    if (made.robots == NULL) {
-        status = ty_fail(error, TY_ENOMEM, "out of memory for episodes");
-        goto failed;
-    }
+    TY_CHECK(ty_check_memory(made.robots != NULL, error), status, failed);
     TY_CHECK(backend->supports(made.policy, 0, options.layer_count, error), status, failed);
     TY_CHECK(backend->open(&options, &made.device, error), status, failed);
     *out = made;

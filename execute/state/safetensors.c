@@ -175,8 +175,7 @@ static ty_status part_parse(safetensors *file, part *own, const unsigned char *b
         return ty_json_fail(root, error, "an object of tensors");
     data_bytes = room - header;
     grown = ty_resize(file->tensors, file->count + ty_json_size(root) + 1, sizeof *grown);
-    if (grown == NULL)
-        return ty_fail(error, TY_ENOMEM, "%s: out of memory for its tensors", name);
+    TY_TRY(ty_check_memory(grown != NULL, error));
     file->tensors = grown;
     for (size_t i = 0; i < ty_json_size(root); i++) {
         const ty_json *value = ty_json_at(root, i);
@@ -229,8 +228,7 @@ ty_status safetensors_parse(const unsigned char *bytes, uint64_t length, const c
     safetensors *file = file_new(1);
     ty_status status;
 
-    if (file == NULL)
-        return ty_fail(error, TY_ENOMEM, "%s: out of memory", name);
+    TY_TRY(ty_check_memory(file != NULL, error));
     status = part_parse(file, &file->parts[0], bytes, length, name, error);
     if (status != TY_OK) {
         safetensors_close(file);
@@ -328,10 +326,7 @@ static ty_status index_open(const char *path, safetensors **out, ty_error *error
     for (size_t i = 0; i < ty_json_size(map); i++)
         TY_CHECK(list_add(&list, ty_json_at(map, i), error), status, cleanup);
     file = file_new(list.count);
-    if (file == NULL) {
-        status = ty_fail(error, TY_ENOMEM, "%s: out of memory", path);
-        goto cleanup;
-    }
+    TY_CHECK(ty_check_memory(file != NULL, error), status, cleanup);
     for (uint32_t i = 0; i < list.count; i++) {
         ty_text text = {0};
         char *place = NULL;
@@ -363,8 +358,7 @@ static ty_status file_open(const char *path, safetensors **out, ty_error *error)
     if (length > 5 && strcmp(path + length - 5, ".json") == 0)
         return index_open(path, out, error);
     file = file_new(1);
-    if (file == NULL)
-        return ty_fail(error, TY_ENOMEM, "%s: out of memory", path);
+    TY_TRY(ty_check_memory(file != NULL, error));
     status = part_open(file, &file->parts[0], path, error);
     if (status != TY_OK) {
         safetensors_close(file);

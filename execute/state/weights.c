@@ -155,8 +155,7 @@ static ty_status others_check(const weights *w, const char *path, ty_error *erro
     bool *is_used = ty_alloc(count, sizeof *is_used);
     ty_status status = TY_OK;
 
-    if (is_used == NULL)
-        return ty_fail(error, TY_ENOMEM, "%s: out of memory", path);
+    TY_TRY(ty_check_memory(is_used != NULL, error));
     used_mark(w, is_used);
     for (uint64_t i = 0; i < count && status == TY_OK; i++)
         if (!is_used[i] && !weight_is_spare(&w->names, safetensors_at(w->file, i)->name))

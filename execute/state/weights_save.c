@@ -148,10 +148,7 @@ static ty_status statistics_move(ty_interpreter *in, uint32_t layer, ty_text *te
     }
     if (transport->rank == 0 && rank != 0) {
         numbers = owned = ty_alloc(count, sizeof *owned);
-        if (owned == NULL) {
-            status = ty_fail(error, TY_ENOMEM, "out of memory for statistics");
-            goto cleanup;
-        }
+        TY_CHECK(ty_check_memory(owned != NULL, error), status, cleanup);
         TY_CHECK(ty_transport_receive(transport, interpreter_process(in, rank), STATISTICS_TAG,
                                       owned, count * sizeof *owned, error),
                  status, cleanup);

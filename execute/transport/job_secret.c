@@ -217,10 +217,9 @@ ty_status ty_job_secret_prove(const ty_job_secret *secret, ty_transport *transpo
     ty_status status = TY_OK;
 
     e.requests = ty_alloc(2 * (size_t)size, sizeof(ty_request *));
-    if (e.requests == NULL || nonces == NULL || proofs == NULL || found == NULL) {
-        status = ty_fail(error, TY_ENOMEM, "out of memory");
-        goto cleanup;
-    }
+    TY_CHECK(ty_check_memory(
+                 e.requests != NULL && nonces != NULL && proofs != NULL && found != NULL, error),
+             status, cleanup);
     randombytes_buf(nonce, sizeof nonce);
     e.tag = NONCE_TAG;
     TY_CHECK(exchange_run(&e, NONCE_BYTES, nonce, 0, nonces[0], error), status, cleanup);

@@ -171,10 +171,7 @@ ty_status ty_transport_agree(ty_transport *transport, ty_status status, ty_error
         goto cleanup;
 
     errors = ty_alloc(transport->size, sizeof *errors);
-    if (errors == NULL) {
-        agreed = ty_fail(error, TY_ENOMEM, "out of memory");
-        goto cleanup;
-    }
+    TY_CHECK(ty_check_memory(errors != NULL, error), agreed, cleanup);
     if (error != NULL)
         errors[transport->rank] = *error;
     options.data = errors;

@@ -532,10 +532,7 @@ ty_status ty_transport_mpi(ty_transport **out, ty_error *error)
     char complaint[256];
     ty_status status;
 
-    if (transport == NULL || state == NULL) {
-        status = ty_fail(error, TY_ENOMEM, "out of memory");
-        goto cleanup;
-    }
+    TY_CHECK(ty_check_memory(transport != NULL && state != NULL, error), status, cleanup);
     TY_CHECK(ty_job_secret_read(&secret, error), status, cleanup);
     mpi_configure();
     code = MPI_Init_thread(NULL, NULL, MPI_THREAD_SERIALIZED, &level);

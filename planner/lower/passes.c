@@ -338,8 +338,7 @@ ty_status ty_lower_actors(ty_lowering *l)
     uint32_t *received = ty_alloc(messages, sizeof *received);
     ty_status status = TY_OK;
 
-    if (received == NULL)
-        return ty_fail(l->error, TY_ENOMEM, "out of memory");
+    TY_TRY(ty_check_memory(received != NULL, l->error));
     TY_CHECK(lower_weights(l, TY_OP_RECEIVE, NULL, received), status, cleanup);
     begin.bytes = messages * ty_plan_policy_bytes(l->plan);
     TY_CHECK(ty_lower_append(l, &begin, received, messages, NULL), status, cleanup);

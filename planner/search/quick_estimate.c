@@ -50,8 +50,7 @@ static ty_status sum_bytes(quick_costs *costs, ty_error *error)
     plan.zero = q->dimensions.zero;
     plan.staleness = q->options->staleness;
     plan.optimizer = w->optimizer;
-    if (slots == NULL)
-        return ty_fail(error, TY_ENOMEM, "out of memory");
+    TY_TRY(ty_check_memory(slots != NULL, error));
     if (q->dimensions.recompute == TY_RECOMPUTE_NONE)
         TY_CHECK(ty_memory_least_slots(&plan, q->set->devices, slots, error), status, done);
     for (uint32_t l = 0; l < w->layer_count; l++) {

@@ -353,14 +353,10 @@ cleanup:
 static ty_status check_sums(ty_transport *t, ty_algorithm algorithm, const group *g,
                             ty_error *error)
 {
-    ty_status status = TY_OK;
-
     for (uint32_t i = 0; i < COUNTS; i++)
         for (uint32_t n = 0; n < NUMBERS; n++)
-            TY_CHECK(check_number(t, algorithm, g, &numbers[n], counts[i], error), status, done);
-    status = check_bits(t, algorithm, g, 10007, error);
-done:
-    return status;
+            TY_TRY(check_number(t, algorithm, g, &numbers[n], counts[i], error));
+    return check_bits(t, algorithm, g, 10007, error);
 }
 
 /* Only hierarchies ask where members are. */
@@ -379,18 +375,15 @@ static ty_status check_algorithm(ty_transport *t, ty_algorithm algorithm, group 
 
 static ty_status check_group(ty_transport *t, group *g, ty_error *error)
 {
-    ty_status status = TY_OK;
-
     for (ty_algorithm algorithm = 0; algorithm < TY_ALGORITHM_COUNT; algorithm++)
-        TY_CHECK(check_algorithm(t, algorithm, g, error), status, done);
+        TY_TRY(check_algorithm(t, algorithm, g, error));
     for (uint32_t i = 0; i < COUNTS; i++) {
-        TY_CHECK(check_gather(t, g, counts[i], error), status, done);
-        TY_CHECK(check_all_to_all(t, g, counts[i], error), status, done);
-        TY_CHECK(check_unequal(t, g, counts[i], error), status, done);
-        TY_CHECK(check_shares(t, g, counts[i], error), status, done);
+        TY_TRY(check_gather(t, g, counts[i], error));
+        TY_TRY(check_all_to_all(t, g, counts[i], error));
+        TY_TRY(check_unequal(t, g, counts[i], error));
+        TY_TRY(check_shares(t, g, counts[i], error));
     }
-done:
-    return status;
+    return TY_OK;
 }
 
 /* Two collectives of different tags advanced in turns, started in opposite orders on odd ranks. */
@@ -449,7 +442,6 @@ ty_status collective_cases_run(ty_transport *t, ty_error *error)
     group all = {.count = t->size, .position = t->rank};
     group odd = {.count = 0};
     uint32_t i;
-    ty_status status;
 
     for (i = 0; i < t->size; i++) {
         all.members[i] = i;
@@ -459,13 +451,12 @@ ty_status collective_cases_run(ty_transport *t, ty_error *error)
             odd.members[odd.count++] = i;
         }
     }
-    TY_CHECK(check_group(t, &all, error), status, done);
+    TY_TRY(check_group(t, &all, error));
     if (t->rank % 2 == 1)
-        TY_CHECK(check_group(t, &odd, error), status, done);
-    TY_CHECK(check_two_at_once(t, error), status, done);
-    TY_CHECK(ty_transport_barrier(t, error), status, done);
-done:
-    return status;
+        TY_TRY(check_group(t, &odd, error));
+    TY_TRY(check_two_at_once(t, error));
+    TY_TRY(ty_transport_barrier(t, error));
+    return TY_OK;
 }
 
 /* Messages to the next rank with two tags, received in the other order; order within a tag kept. */

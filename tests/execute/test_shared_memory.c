@@ -182,27 +182,24 @@ static ty_status many_case(ty_transport *t, ty_error *error)
 {
     ty_request *requests[MANY] = {NULL};
     uint32_t values[MANY], go = 0;
-    ty_status status = TY_OK;
 
     if (t->rank == 0) {
         for (uint32_t i = 0; i < MANY; i++) {
             values[i] = i * i;
-            TY_CHECK(t->send(t, 1, 7, &values[i], sizeof values[i], &requests[i], error), status,
-                     done);
+            TY_TRY(t->send(t, 1, 7, &values[i], sizeof values[i], &requests[i], error));
         }
-        TY_CHECK(ty_transport_send(t, 1, 8, &go, sizeof go, error), status, done);
+        TY_TRY(ty_transport_send(t, 1, 8, &go, sizeof go, error));
         for (uint32_t i = 0; i < MANY; i++)
-            TY_CHECK(wait_for(t, requests[i], error), status, done);
+            TY_TRY(wait_for(t, requests[i], error));
         return TY_OK;
     }
-    TY_CHECK(ty_transport_receive(t, 0, 8, &go, sizeof go, error), status, done);
+    TY_TRY(ty_transport_receive(t, 0, 8, &go, sizeof go, error));
     for (uint32_t i = 0; i < MANY; i++) {
-        TY_CHECK(ty_transport_receive(t, 0, 7, &go, sizeof go, error), status, done);
+        TY_TRY(ty_transport_receive(t, 0, 7, &go, sizeof go, error));
         if (go != i * i)
             return ty_fail(error, TY_EBACKEND, "message %u is %u, expected %u", i, go, i * i);
     }
-done:
-    return status;
+    return TY_OK;
 }
 
 Test(shared_memory, messages_wait_for_room)

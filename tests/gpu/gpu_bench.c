@@ -62,19 +62,17 @@ static ty_status step_run(ty_stage_device *stage, const ty_workload *w, uint64_t
     const double started = ty_now_s();
     double loss;
     uint64_t correct, labels;
-    ty_status status = TY_OK;
 
     for (pass p = FORWARD; p < PASSES; p++) {
-        TY_CHECK(pass_run(stage, w, p, step, error), status, done);
-        TY_CHECK(gpu->memory->seconds(stage, &out->device_s[p], error), status, done);
+        TY_TRY(pass_run(stage, w, p, step, error));
+        TY_TRY(gpu->memory->seconds(stage, &out->device_s[p], error));
         if (p == FORWARD) {
             gpu->loss(stage, 0, &loss, &correct, &labels);
             out->loss = loss / (double)labels;
         }
     }
     out->wall_s = ty_now_s() - started;
-done:
-    return status;
+    return TY_OK;
 }
 
 static void bench_write(ty_stage_device *stage, const step_times *steps, uint32_t count,
@@ -215,33 +213,28 @@ static ty_status copy_time(ty_stage_device *stage, void *to, const void *from, u
                            double *seconds, ty_error *error)
 {
     double one;
-    ty_status status = TY_OK;
 
     *seconds = INFINITY;
     for (int i = 0; i < RATE_CALLS; i++) {
-        TY_CHECK(gpu->memory->copy(stage, to, from, bytes, error), status, done);
-        TY_CHECK(gpu->memory->seconds(stage, &one, error), status, done);
+        TY_TRY(gpu->memory->copy(stage, to, from, bytes, error));
+        TY_TRY(gpu->memory->seconds(stage, &one, error));
         *seconds = fmin(*seconds, one);
     }
-done:
-    return status;
+    return TY_OK;
 }
 
 static ty_status product_time(ty_stage_device *stage, uint32_t side, float *const matrices[3],
                               double *seconds, ty_error *error)
 {
     double one;
-    ty_status status = TY_OK;
 
     *seconds = INFINITY;
     for (int i = 0; i < RATE_CALLS; i++) {
-        TY_CHECK(gpu->memory->multiply(stage, side, matrices[0], matrices[1], matrices[2], error),
-                 status, done);
-        TY_CHECK(gpu->memory->seconds(stage, &one, error), status, done);
+        TY_TRY(gpu->memory->multiply(stage, side, matrices[0], matrices[1], matrices[2], error));
+        TY_TRY(gpu->memory->seconds(stage, &one, error));
         *seconds = fmin(*seconds, one);
     }
-done:
-    return status;
+    return TY_OK;
 }
 
 /* Numbers of 16 bits or 32 that are random and, in every type, between 1 / 4 and 1. */
@@ -253,8 +246,7 @@ static ty_status matrix_fill(ty_stage_device *stage, float *matrix, uint64_t byt
     uint64_t state = 5;
     ty_status status;
 
-    if (host == NULL)
-        return ty_fail(error, TY_ENOMEM, "out of memory for a matrix");
+    TY_TRY(ty_check_memory(host != NULL, error));
     for (uint64_t i = 0; i < bytes / sizeof *host; i++) {
         const uint32_t bits = (uint32_t)next_random(&state);
         const uint32_t half = precision == TY_PRECISION_FP16 ? 0x3400 : 0x3e80;

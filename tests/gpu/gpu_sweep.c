@@ -104,19 +104,18 @@ static ty_status row_measure(const ty_link_options *to, ty_device_link *link, fl
                                      .count = is_of_parts ? bytes / n : bytes / size,
                                      .element = what->element};
     double started_s, us, algorithm;
-    ty_status status;
 
     for (uint32_t m = 0; m < n; m++)
         members[m] = m;
-    TY_CHECK(result_check(to, link, &options, bytes, host, error), status, done);
+    TY_TRY(result_check(to, link, &options, bytes, host, error));
     memset(host, 0, bytes);
-    TY_CHECK(gpu->memory->write(to->stage, data, host, bytes, error), status, done);
+    TY_TRY(gpu->memory->write(to->stage, data, host, bytes, error));
     for (int i = 0; i < WARM_UPS; i++)
-        TY_CHECK(call_run(link, &options, error), status, done);
-    TY_CHECK(ty_transport_barrier(to->transport, error), status, done);
+        TY_TRY(call_run(link, &options, error));
+    TY_TRY(ty_transport_barrier(to->transport, error));
     started_s = ty_now_s();
     for (int i = 0; i < CALLS; i++)
-        TY_CHECK(call_run(link, &options, error), status, done);
+        TY_TRY(call_run(link, &options, error));
     us = (ty_now_s() - started_s) / CALLS * 1e6;
     algorithm = (double)bytes / us * 1e-3;
     if (to->transport->rank == 0) {
@@ -129,8 +128,7 @@ static ty_status row_measure(const ty_link_options *to, ty_device_link *link, fl
         printf("\n");
         fflush(stdout);
     }
-done:
-    return status;
+    return TY_OK;
 }
 
 static ty_status rank_sweep(ty_transport *transport, ty_error *error)

@@ -229,8 +229,7 @@ Test(allocation, workload_by_name)
 static ty_status unpack(const trial *t, outcome *o, ty_error *error)
 {
     o->bytes = ty_alloc(t->length, 1);
-    if (o->bytes == NULL)
-        return ty_fail(error, TY_ENOMEM, "out of memory");
+    TY_TRY(ty_check_memory(o->bytes != NULL, error));
     memcpy(o->bytes, t->text, t->length);
     o->length = t->length;
     return ty_gunzip("input", &o->bytes, &o->length, error);

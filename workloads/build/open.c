@@ -352,10 +352,7 @@ ty_status ty_zoo_name(const char *typed, char **name, bool *is_guess, ty_error *
     *is_guess = false;
     TY_CHECK(name_of_words(typed, &length, error), status, cleanup);
     words = ty_strndup(typed, length > 0 ? length : strcspn(typed, " \t"));
-    if (words == NULL) {
-        status = ty_fail(error, TY_ENOMEM, "%s: out of memory", typed);
-        goto cleanup;
-    }
+    TY_CHECK(ty_check_memory(words != NULL, error), status, cleanup);
     if (!is_family(words) && access(words, F_OK) != 0)
         status = name_of_zoo(name_in_hub(words), name, &is_whole, error);
     *is_guess = *name != NULL && !is_whole;

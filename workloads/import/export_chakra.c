@@ -102,8 +102,7 @@ static ty_status list_readers(const ty_workload *w, uint32_t **first, uint32_t *
     for (uint32_t i = 0; i < w->layer_count; i++)
         total += w->layers[i].input_count;
     *readers = ty_alloc(total, sizeof **readers);
-    if (*first == NULL || *readers == NULL)
-        return ty_fail(error, TY_ENOMEM, "%s: out of memory", w->name);
+    TY_TRY(ty_check_memory(*first != NULL && *readers != NULL, error));
     for (uint32_t i = 0; i < w->layer_count; i++)
         for (uint32_t k = 0; k < w->layers[i].input_count; k++)
             (*first)[w->layers[i].inputs[k] + 2]++;

@@ -409,10 +409,7 @@ static ty_status build(trace *t, ty_workload **out)
 
     TY_CHECK(name_workload(t, &name), status, cleanup);
     origin = ty_strndup((const char *)t->origin.at, ty_wire_length(&t->origin));
-    if (origin == NULL) {
-        status = ty_fail(t->source->error, TY_ENOMEM, "%s: out of memory", t->source->path);
-        goto cleanup;
-    }
+    TY_CHECK(ty_check_memory(origin != NULL, t->source->error), status, cleanup);
     b = ty_builder_new(name, TY_INPUT_REAL,
                        &(ty_shape){1, {t->input_elements >= 1 ? whole(t->input_elements) : 1}});
     ty_builder_set_source(b,

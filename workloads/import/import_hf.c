@@ -166,10 +166,7 @@ static ty_status fail_type(config *c, const ty_json *object, const char *key)
     for (size_t at = 0; at < types.length; at++)
         count += types.data[at] == '\0';
     names = ty_alloc(count, sizeof *names);
-    if (names == NULL) {
-        status = ty_fail(c->error, TY_ENOMEM, "%s: out of memory", c->source->path);
-        goto done;
-    }
+    TY_CHECK(ty_check_memory(names != NULL, c->error), status, done);
     for (size_t at = 0; i < count; at += strlen(types.data + at) + 1)
         names[i++] = types.data + at;
     status = ty_json_enum(object, key, names, count, &index, c->error);

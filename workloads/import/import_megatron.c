@@ -571,10 +571,7 @@ ty_status ty_megatron_settings(const char *path, const char *bytes, size_t lengt
     ty_status status = TY_OK;
 
     *out = (training_pairs){.arena = ty_arena_new()};
-    if (s.arena == NULL || out->arena == NULL) {
-        status = ty_fail(error, TY_ENOMEM, "out of memory for a configuration");
-        goto done;
-    }
+    TY_CHECK(ty_check_memory(s.arena != NULL && out->arena != NULL, error), status, done);
     TY_CHECK(read_words(&s), status, done);
     for (size_t at = 0; at < s.count;) {
         if (!is_option(&s.words[at])) {

@@ -756,10 +756,7 @@ static ty_status build(run *r, ty_workload **out)
     TY_CHECK(ty_import_name(source, &name), status, cleanup);
     TY_CHECK(settle_inputs(r, &sample), status, cleanup);
     r->is_layer_read = ty_alloc(most, sizeof *r->is_layer_read);
-    if (r->is_layer_read == NULL) {
-        status = ty_fail(source->error, TY_ENOMEM, "%s: out of memory", source->path);
-        goto cleanup;
-    }
+    TY_CHECK(ty_check_memory(r->is_layer_read != NULL, source->error), status, cleanup);
     r->builder = ty_builder_new(name, TY_INPUT_REAL, &sample);
     ty_builder_set_source(r->builder, "ONNX model");
     ty_builder_set_training(r->builder, "synthetic",

@@ -39,10 +39,7 @@ ty_status ty_json_stream_open(const char *path, ty_json_stream **out, ty_error *
 
     TY_TRY(ty_check_memory(s != NULL, error));
     s->path = ty_strdup(path);
-    if (s->path == NULL) {
-        status = ty_fail(error, TY_ENOMEM, "%s: out of memory", path);
-        goto cleanup;
-    }
+    TY_CHECK(ty_check_memory(s->path != NULL, error), status, cleanup);
     errno = 0;
     s->file = gzopen(path, "rb");
     if (s->file == NULL) {

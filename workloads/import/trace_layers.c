@@ -160,10 +160,7 @@ ty_status ty_profile_of_trace(const ty_profile *trace, const ty_workload *worklo
         return ty_fail(error, TY_EINVAL, "found 0 samples in a pass, expected at least 1");
     m.takes_part = ty_alloc(workload->layer_count, sizeof *m.takes_part);
     m.counts = ty_alloc(workload->layer_count, sizeof *m.counts);
-    if (m.takes_part == NULL || m.counts == NULL) {
-        status = ty_fail(error, TY_ENOMEM, "out of memory");
-        goto cleanup;
-    }
+    TY_CHECK(ty_check_memory(m.takes_part != NULL && m.counts != NULL, error), status, cleanup);
     ty_workload_mark_backward(workload, m.takes_part);
     TY_CHECK(copy_rest(trace, workload, &m.profile, error), status, cleanup);
     TY_CHECK(match_all(&m), status, cleanup);

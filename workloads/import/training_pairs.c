@@ -448,8 +448,7 @@ static ty_status expand_all(training_pairs *p, ty_error *error)
             !expand_text(&e, p->pairs[i].key, p->pairs[i].value, 0, value))
             continue;
         p->pairs[i].value = ty_arena_strdup(p->arena, is_null(value) ? "" : value);
-        if (p->pairs[i].value == NULL)
-            return ty_fail(error, TY_ENOMEM, "out of memory for a configuration");
+        TY_TRY(ty_check_memory(p->pairs[i].value != NULL, error));
     }
     return TY_OK;
 }

@@ -71,10 +71,7 @@ ty_status ty_steps_open(steps_reader *reader, const ty_json *step)
     TY_CHECK(ty_import_name(reader->source, &name), status, done);
     ty_builder_free(reader->builder);
     reader->builder = ty_builder_new(name, kind == 0 ? TY_INPUT_TOKEN : TY_INPUT_REAL, &input);
-    if (reader->builder == NULL) {
-        status = ty_fail(reader->error, TY_ENOMEM, "%s: out of memory", reader->source->path);
-        goto done;
-    }
+    TY_CHECK(ty_check_memory(reader->builder != NULL, reader->error), status, done);
     if (bytes > 0)
         ty_builder_set_sample_bytes(reader->builder, as_size(bytes));
 done:

@@ -70,8 +70,7 @@ ty_status cuda_graphs_open(ty_stage_device *stage, ty_error *error)
         return ty_fail(error, TY_EINVAL, "TRAINYARD_CUDA_GRAPHS: found \"%s\", expected 0 or 1",
                        asked);
     made = ty_alloc(1, sizeof *made);
-    if (made == NULL)
-        return ty_fail(error, TY_ENOMEM, "out of memory for graphs");
+    TY_TRY(ty_check_memory(made != NULL, error));
     made->is_on = is_asked && (!has_lanes(stage) || stage->options.lanes.record != NULL);
     pthread_mutex_init(&made->recording, NULL);
     stage->own->graphs = made;
@@ -150,8 +149,7 @@ static ty_status entry_find(ty_stage_device *stage, const stage_pass *pass, pass
     if (graphs->count == graphs->room) {
         const uint32_t room = graphs->room == 0 ? 32 : 2 * graphs->room;
         pass_entry *grown = ty_resize(graphs->entries, room, sizeof *grown);
-        if (grown == NULL)
-            return ty_fail(error, TY_ENOMEM, "out of memory for graphs");
+        TY_TRY(ty_check_memory(grown != NULL, error));
         graphs->entries = grown;
         graphs->room = room;
     }
@@ -230,7 +228,6 @@ static ty_status recording_make(ty_stage_device *stage, const stage_pass *pass,
 {
     ty_error reason = {0};
     bool is_recorded;
-    ty_status status;
 
     stage->own->recorded_exchanges = 0;
     is_recorded = record(stage, pass, queue, &entry->graph, &reason) == TY_OK;
@@ -239,14 +236,13 @@ static ty_status recording_make(ty_stage_device *stage, const stage_pass *pass,
         entry->state = PASS_RECORDED;
         stage->own->graphs->counts.count++;
     }
-    TY_CHECK(agree(stage, &is_recorded, error), status, done);
+    TY_TRY(agree(stage, &is_recorded, error));
     if (is_recorded)
         return TY_OK;
     if (reason.message[0] == '\0')
         (void)ty_fail(&reason, TY_EBACKEND, "another lane could not record it");
     give_up(stage->own->graphs, entry, &reason);
-done:
-    return status;
+    return TY_OK;
 }
 
 static ty_status graph_launch(ty_stage_device *stage, void *graph, ty_error *error)
@@ -264,24 +260,21 @@ static ty_status replay(ty_stage_device *stage, const stage_pass *pass, cuda_pas
 {
     const ty_lane_group *lanes = &stage->options.lanes;
     ty_error reason = {0};
-    ty_status status = TY_OK;
 
     *is_under_way = false;
     if (entry->state == PASS_SEEN)
-        TY_CHECK(recording_make(stage, pass, queue, entry, error), status, done);
+        TY_TRY(recording_make(stage, pass, queue, entry, error));
     if (entry->state != PASS_RECORDED)
         return TY_OK;
     if (entry->has_exchanges) {
-        TY_CHECK(lanes->launch(lanes->context, stage, graph_launch, entry->graph, error), status,
-                 done);
+        TY_TRY(lanes->launch(lanes->context, stage, graph_launch, entry->graph, error));
     } else if (graph_launch(stage, entry->graph, &reason) != TY_OK) {
         give_up(stage->own->graphs, entry, &reason);
         return TY_OK;
     }
     stage->own->graphs->counts.replays++;
     *is_under_way = true;
-done:
-    return status;
+    return TY_OK;
 }
 
 ty_status cuda_pass_run(ty_stage_device *stage, const stage_pass *pass, cuda_pass_queue *queue,

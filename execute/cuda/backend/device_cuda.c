@@ -208,8 +208,7 @@ static ty_status tokens_prepare(const ty_stage_device *stage, uint32_t slot, ty_
                            stage->nodes[0].layer->name, (long)tokens[i], (unsigned long)i,
                            (unsigned long)(stage->own->token_vocabulary - 1));
     places = ty_alloc(stage->own->token_vocabulary, sizeof *places);
-    if (places == NULL)
-        return ty_fail(error, TY_ENOMEM, "out of memory for tokens");
+    TY_TRY(ty_check_memory(places != NULL, error));
     tokens_group(tokens, count, stage->own->token_slots[slot].host_groups, places);
     ty_free(places);
     return TY_OK;
@@ -248,15 +247,12 @@ done:
 
 static ty_status input_enter(ty_stage_device *stage, uint32_t slot, ty_error *error)
 {
-    ty_status status = TY_OK;
-
     if (stage->tokens != NULL)
         return tokens_enter(stage, slot, error);
     if (stage->own->is_timed)
-        TY_CHECK(numbers_enter(stage, slot, error), status, done);
+        TY_TRY(numbers_enter(stage, slot, error));
     cuda_input_take(stage, slot);
-done:
-    return status;
+    return TY_OK;
 }
 
 static ty_status labels_enter(ty_stage_device *stage, uint32_t slot, ty_error *error)
@@ -300,21 +296,18 @@ static ty_status loss_check(const ty_stage_device *stage, uint32_t slot, ty_erro
 static ty_status forward_queue(ty_stage_device *stage, const stage_pass *pass, ty_error *error)
 {
     const bool is_end = stage_pass_has_last(stage, pass), has_loss = stage_has_loss(stage);
-    ty_status status;
 
-    TY_CHECK(cuda_clock_mark(stage, CUDA_CLOCK_START, stage->own->stream, error), status, done);
+    TY_TRY(cuda_clock_mark(stage, CUDA_CLOCK_START, stage->own->stream, error));
     if (stage_pass_has_first(stage, pass))
-        TY_CHECK(input_enter(stage, pass->slot, error), status, done);
+        TY_TRY(input_enter(stage, pass->slot, error));
     if (is_end && has_loss)
-        TY_CHECK(labels_enter(stage, pass->slot, error), status, done);
-    TY_CHECK(stage_nodes_forward(stage, pass, error), status, done);
+        TY_TRY(labels_enter(stage, pass->slot, error));
+    TY_TRY(stage_nodes_forward(stage, pass, error));
     if (is_end && has_loss)
-        TY_CHECK(loss_leave(stage, pass->slot, error), status, done);
+        TY_TRY(loss_leave(stage, pass->slot, error));
     if (is_end && !has_loss && !pass->is_again) /* the message is still there */
         cuda_output_give(stage, pass->slot);
-    status = cuda_clock_mark(stage, CUDA_CLOCK_STOP, stage->own->stream, error);
-done:
-    return status;
+    return cuda_clock_mark(stage, CUDA_CLOCK_STOP, stage->own->stream, error);
 }
 
 static ty_status forward_run(ty_stage_device *stage, const stage_pass *pass, ty_error *error)
@@ -353,30 +346,23 @@ done:
 static ty_status backward_queue(ty_stage_device *stage, const stage_pass *pass, ty_error *error)
 {
     const bool has_inputs = pass->part != STAGE_WEIGHTS;
-    ty_status status;
 
-    TY_CHECK(cuda_clock_mark(stage, CUDA_CLOCK_START, stage->own->stream, error), status, done);
+    TY_TRY(cuda_clock_mark(stage, CUDA_CLOCK_START, stage->own->stream, error));
     if (has_inputs && stage_pass_has_last(stage, pass))
-        TY_CHECK(gradient_enter(stage, pass->slot, error), status, done);
-    TY_CHECK(stage_nodes_backward(stage, pass, error), status, done);
+        TY_TRY(gradient_enter(stage, pass->slot, error));
+    TY_TRY(stage_nodes_backward(stage, pass, error));
     if (has_inputs && stage_pass_has_first(stage, pass))
         cuda_gradient_give(stage, pass->slot);
-    status = cuda_clock_mark(stage, CUDA_CLOCK_STOP, stage->own->stream, error);
-done:
-    return status;
+    return cuda_clock_mark(stage, CUDA_CLOCK_STOP, stage->own->stream, error);
 }
 
 static ty_status device_pass(ty_stage_device *stage, const stage_pass *pass, ty_error *error)
 {
-    ty_status status;
-
     if (pass->is_forward)
         return forward_run(stage, pass, error);
-    TY_CHECK(cuda_use(stage, error), status, done);
-    TY_CHECK(cuda_pass_run(stage, pass, backward_queue, error), status, done);
-    status = cuda_stream_wait(stage->own->stream, error);
-done:
-    return status;
+    TY_TRY(cuda_use(stage, error));
+    TY_TRY(cuda_pass_run(stage, pass, backward_queue, error));
+    return cuda_stream_wait(stage->own->stream, error);
 }
 
 /* ---- Functions that every stage needs ---- */
@@ -780,16 +766,13 @@ static ty_status memory_weights_average(ty_stage_device *stage, uint64_t offset,
 {
     float *weights = stage->parameters + cuda_kept_start(&stage->own->weight_layout, offset);
     const cuda_copy copy = cuda_copy_of(stage, stage->own->weights);
-    ty_status status;
 
-    TY_CHECK(cuda_use(stage, error), status, done);
+    TY_TRY(cuda_use(stage, error));
     if (divisor > 1)
         cuda_divide(count, (float)divisor, weights, stage->own->side);
     if (stage->own->type != CUDA_TYPE_FLOAT)
         cuda_copy_make(stage->own->type, &copy, offset, count, weights, stage->own->side);
-    status = cuda_stream_wait(stage->own->side, error);
-done:
-    return status;
+    return cuda_stream_wait(stage->own->side, error);
 }
 
 static float *memory_kept(const ty_stage_device *stage, ty_parameter_array of, uint64_t offset)
@@ -821,14 +804,11 @@ static ty_status memory_multiply(ty_stage_device *stage, uint64_t side, const vo
 {
     const cuda_affine product = {
         .rows = side, .in = side, .out = side, .x = x, .weight = weight, .y = y};
-    ty_status status;
 
-    TY_CHECK(cuda_use(stage, error), status, done);
-    TY_CHECK(cuda_clock_mark(stage, CUDA_CLOCK_START, stage->own->stream, error), status, done);
-    TY_CHECK(cuda_affine_forward(stage, &product, error), status, done);
-    status = cuda_pass_wait(stage, error);
-done:
-    return status;
+    TY_TRY(cuda_use(stage, error));
+    TY_TRY(cuda_clock_mark(stage, CUDA_CLOCK_START, stage->own->stream, error));
+    TY_TRY(cuda_affine_forward(stage, &product, error));
+    return cuda_pass_wait(stage, error);
 }
 
 static uint64_t device_capacity(const ty_stage_device *stage)

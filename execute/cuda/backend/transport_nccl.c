@@ -193,16 +193,14 @@ static ty_status channel_make(nccl_state *state, const uint32_t *members, uint32
     channel *grown, *made;
 
     grown = ty_resize(state->channels, state->count + 1, sizeof *grown);
-    if (grown == NULL)
-        return ty_fail(error, TY_ENOMEM, "out of memory for communicators");
+    TY_TRY(ty_check_memory(grown != NULL, error));
     state->channels = grown;
     made = &grown[state->count];
     *made = (channel){.member_count = count, .direction = direction};
     state->count++;
     made->members = ty_alloc(count, sizeof *made->members);
     made->theirs = ty_alloc(count, sizeof *made->theirs);
-    if (made->members == NULL || made->theirs == NULL)
-        return ty_fail(error, TY_ENOMEM, "out of memory for communicators");
+    TY_TRY(ty_check_memory(made->members != NULL && made->theirs != NULL, error));
     memcpy(made->members, members, count * sizeof *members);
     while (made->members[made->position] != state->options.transport->rank)
         made->position++;
@@ -253,8 +251,7 @@ static ty_status lanes_list(nccl_state *state, ty_error *error)
     uint32_t *members = ty_alloc(width, sizeof *members);
     ty_status status = TY_OK;
 
-    if (members == NULL)
-        return ty_fail(error, TY_ENOMEM, "out of memory for communicators");
+    TY_TRY(ty_check_memory(members != NULL, error));
     for (ty_lane_kind k = 0; k < TY_LANE_KIND_COUNT && status == TY_OK; k++) {
         const uint32_t count = ty_plan_lanes(plan, k);
 
@@ -280,8 +277,7 @@ static ty_status groups_list(nccl_state *state, ty_error *error)
     uint32_t *members = ty_alloc(ty_plan_process_count(plan), sizeof *members);
     ty_status status = TY_OK;
 
-    if (members == NULL)
-        return ty_fail(error, TY_ENOMEM, "out of memory for communicators");
+    TY_TRY(ty_check_memory(members != NULL, error));
     for (uint32_t b = 0; b < plan->bucket_count && status == TY_OK; b++) {
         const ty_bucket *bucket = &plan->buckets[b];
         const uint32_t group = ty_bucket_group_of(plan, bucket, lane);
@@ -509,19 +505,15 @@ static ty_status indices_share(const nccl_state *state, channel *c, ty_error *er
 {
     ty_transport *transport = state->options.transport;
     const uint32_t own = (uint32_t)(c - state->channels);
-    ty_status status = TY_OK;
 
     for (uint32_t m = 0; m < c->member_count; m++) {
         if (m == c->position || (c->position != c->leader && m != c->leader))
             continue;
-        TY_CHECK(ty_transport_send(transport, c->members[m], INDEX_TAG, &own, sizeof own, error),
-                 status, done);
-        TY_CHECK(ty_transport_receive(transport, c->members[m], INDEX_TAG, &c->theirs[m],
-                                      sizeof c->theirs[m], error),
-                 status, done);
+        TY_TRY(ty_transport_send(transport, c->members[m], INDEX_TAG, &own, sizeof own, error));
+        TY_TRY(ty_transport_receive(transport, c->members[m], INDEX_TAG, &c->theirs[m],
+                                    sizeof c->theirs[m], error));
     }
-done:
-    return status;
+    return TY_OK;
 }
 
 /* What all members call it: its leader's process, and how that one numbers it. */
@@ -1133,8 +1125,7 @@ static ty_status request_post(ty_device_link *link, channel *on, const nccl_requ
     bool is_moved = false;
     ty_status status;
 
-    if (made == NULL)
-        return ty_fail(error, TY_ENOMEM, "out of memory");
+    TY_TRY(ty_check_memory(made != NULL, error));
     *made = *like;
     while (*place != NULL &&
            (on->direction == TY_NO_DIRECTION || (*place)->transfer.order < made->transfer.order))
@@ -1206,8 +1197,7 @@ static ty_status recorded_note(nccl_state *state, ty_stage_device *stage, ty_err
         if (state->recorded[s] == stage)
             return TY_OK;
     grown = ty_resize(state->recorded, state->recorded_count + 1, sizeof *grown);
-    if (grown == NULL)
-        return ty_fail(error, TY_ENOMEM, "out of memory for graphs");
+    TY_TRY(ty_check_memory(grown != NULL, error));
     state->recorded = grown;
     grown[state->recorded_count++] = stage;
     return TY_OK;
@@ -1318,8 +1308,7 @@ static ty_status peers_open(nccl_state *state, ty_error *error)
         state->told_count += 2 * state->channels[i].member_count;
     state->peers = ty_alloc(state->options.transport->size, sizeof *state->peers);
     state->told = ty_alloc(state->told_count, sizeof *state->told);
-    if (state->peers == NULL || state->told == NULL)
-        return ty_fail(error, TY_ENOMEM, "out of memory for communicators");
+    TY_TRY(ty_check_memory(state->peers != NULL && state->told != NULL, error));
     for (uint32_t rank = 0; rank < state->options.transport->size && status == TY_OK; rank++) {
         bool is_shared = false;
 
@@ -1337,28 +1326,24 @@ static ty_status peers_open(nccl_state *state, ty_error *error)
 static ty_status channels_open(nccl_state *state, ty_error *error)
 {
     const uint64_t probe_bytes = sizeof(float) * ty_plan_process_count(state->options.plan);
-    ty_status status;
 
-    TY_CHECK(algorithms_check(state->options.plan, error), status, done);
-    TY_CHECK(cuda_nccl_load(&state->nccl, error), status, done);
-    TY_CHECK(cuda_use(state->options.stage, error), status, done);
-    TY_CHECK(channels_list(state, error), status, done);
+    TY_TRY(algorithms_check(state->options.plan, error));
+    TY_TRY(cuda_nccl_load(&state->nccl, error));
+    TY_TRY(cuda_use(state->options.stage, error));
+    TY_TRY(channels_list(state, error));
     for (uint32_t i = 0; i < state->count; i++)
         if (state->channels[i].direction != TY_NO_DIRECTION)
-            TY_CHECK(order_check(state, &state->channels[i], error), status, done);
+            TY_TRY(order_check(state, &state->channels[i], error));
     state->probe = cuda_memory_allocate(state->options.stage, probe_bytes);
     if (state->options.all_to_all_bytes > 0)
         state->staging =
             cuda_memory_allocate(state->options.stage, state->options.all_to_all_bytes);
-    if (state->probe == NULL || (state->options.all_to_all_bytes > 0 && state->staging == NULL)) {
-        status = ty_fail(error, TY_ENOMEM, "out of GPU memory for what an exchange sends");
-        goto done;
-    }
-    TY_CHECK(peers_open(state, error), status, done);
+    if (state->probe == NULL || (state->options.all_to_all_bytes > 0 && state->staging == NULL))
+        return ty_fail(error, TY_ENOMEM, "out of GPU memory for what an exchange sends");
+    TY_TRY(peers_open(state, error));
     for (uint32_t i = 0; i < state->count; i++)
-        TY_CHECK(channel_open(state, &state->channels[i], error), status, done);
-done:
-    return status;
+        TY_TRY(channel_open(state, &state->channels[i], error));
+    return TY_OK;
 }
 
 ty_status cuda_link_open(const ty_link_options *options, ty_device_link **out, ty_error *error)

@@ -26,8 +26,7 @@ static ty_status workspace_grow(ty_stage_device *stage, uint64_t bytes, ty_error
     cuda_memory_release(stage, stage->own->codec_workspace);
     stage->own->codec_workspace_bytes = 0;
     stage->own->codec_workspace = cuda_memory_allocate(stage, bytes);
-    if (stage->own->codec_workspace == NULL)
-        return ty_fail(error, TY_ENOMEM, "out of GPU memory for compressors");
+    TY_TRY(ty_check_memory(stage->own->codec_workspace != NULL, error));
     stage->own->codec_workspace_bytes = bytes;
     return TY_OK;
 }

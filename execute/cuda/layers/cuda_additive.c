@@ -109,15 +109,13 @@ static ty_status additive_forward(ty_stage_device *stage, const stage_node *node
                                  .weight = cuda_weights(stage, node, ADDITIVE_QUERY),
                                  .bias = cuda_weights(stage, node, ADDITIVE_BIAS),
                                  .y = m.q};
-    ty_status status;
 
-    TY_CHECK(cuda_affine_forward(stage, &keys, error), status, done);
-    TY_CHECK(cuda_affine_forward(stage, &queries, error), status, done);
+    TY_TRY(cuda_affine_forward(stage, &keys, error));
+    TY_TRY(cuda_affine_forward(stage, &queries, error));
     vector_make(stage, node, &at, m.u);
     cuda_additive_forward(stage->own->type, &at.core, m.u, m.q, m.k, from, m.probabilities,
                           cuda_out(stage, node, slot), stage->own->stream);
-done:
-    return status;
+    return TY_OK;
 }
 
 /* Gradients of what is under the tanh and of the vector; of the memory what it gets as values. */
@@ -168,20 +166,18 @@ static ty_status additive_backward(ty_stage_device *stage, const stage_node *nod
         .adds_bias = stage_adds(node, ADDITIVE_BIAS, is_first),
         .adds_x = node->adds[QUERIES]};
     float *dv = cuda_parameter_gradient(stage, node, ADDITIVE_VECTOR);
-    ty_status status;
 
     if (stage->part != STAGE_WEIGHTS)
         pairs_backward(stage, node, &at, &m, slot);
-    TY_CHECK(cuda_affine_backward(stage, &to_memory, error), status, done);
-    TY_CHECK(cuda_affine_backward(stage, &to_queries, error), status, done);
+    TY_TRY(cuda_affine_backward(stage, &to_memory, error));
+    TY_TRY(cuda_affine_backward(stage, &to_queries, error));
     if (dv != NULL)
         cuda_additive_vector_gradients(
             at.core.hidden, cuda_parameters(stage, node, ADDITIVE_VECTOR),
             cuda_parameters(stage, node, ADDITIVE_GAIN), m.du,
             stage_adds(node, ADDITIVE_VECTOR, is_first), dv,
             cuda_parameter_gradient(stage, node, ADDITIVE_GAIN), stage->own->stream);
-done:
-    return status;
+    return TY_OK;
 }
 
 const stage_kind cuda_additive_attention = {.floats = STAGE_BIT(ADDITIVE_VECTOR) |

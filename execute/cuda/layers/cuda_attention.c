@@ -357,15 +357,14 @@ static ty_status attention_build(ty_stage_device *stage, stage_node *node, ty_er
     const uint64_t columns = at.queries + at.key_columns;
     const uint64_t rows = at.rows > at.key_rows ? at.rows : at.key_rows;
     attention_state *state = ty_alloc(1, sizeof *state);
-    ty_status status;
 
     if (state == NULL)
         return ty_fail(error, TY_ENOMEM, "out of memory for %s", node->layer->name);
     node->state = state;
-    TY_CHECK(attention_check(stage, node, &at, error), status, done);
+    TY_TRY(attention_check(stage, node, &at, error));
     if (at.buckets > 0)
-        TY_CHECK(buckets_make(stage, node, &at, error), status, done);
-    TY_CHECK(dnn_choose(stage, node, &at, error), status, done);
+        TY_TRY(buckets_make(stage, node, &at, error));
+    TY_TRY(dnn_choose(stage, node, &at, error));
     at.dnn = state->dnn;
     node->stash_bytes = memory_cut(stage, &at, NULL, NULL);
     node->scratch_bytes = aligned(node->stash_bytes) + distance_floats(&at) * sizeof(float) +
@@ -383,8 +382,7 @@ static ty_status attention_build(ty_stage_device *stage, stage_node *node, ty_er
     node->lane_elements = node->is_divided ? rows * at.features : 0;
     if (node->lane_elements < gathered_elements(&at))
         node->lane_elements = gathered_elements(&at);
-done:
-    return status;
+    return TY_OK;
 }
 
 /* Queries and keys, which lie side by side, or their gradients. */
@@ -561,24 +559,20 @@ static ty_status attention_forward(ty_stage_device *stage, const stage_node *nod
     const attention at = attention_of(stage, node);
     attention_memory m, room;
     const void *keys;
-    ty_status status;
 
     memory_cut(stage, &at, node->kept[slot], &m);
     memory_cut(stage, &at, stage->scratch, &room);
-    TY_CHECK(project_forward(stage, node, slot, &at, &m, error), status, done);
+    TY_TRY(project_forward(stage, node, slot, &at, &m, error));
     heads_norm(stage, node, &at, &m, room.context);
     positions_turn(stage, &at, m.project, false);
-    TY_CHECK(keys_find(stage, &at, m.project, &keys, error), status, done);
+    TY_TRY(keys_find(stage, &at, m.project, &keys, error));
     if (at.dnn != NULL)
-        TY_CHECK(cuda_dnn_attention_forward(at.dnn, m.project, keys, m.context, m.rows,
-                                            room_behind(stage, &at), error),
-                 status, done);
+        TY_TRY(cuda_dnn_attention_forward(at.dnn, m.project, keys, m.context, m.rows,
+                                          room_behind(stage, &at), error));
     else
         cuda_attention_forward(stage->own->type, &at.core, m.project, keys, m.context, m.rows,
                                stage->own->stream);
-    status = out_forward(stage, node, &at, m.context, cuda_out(stage, node, slot), error);
-done:
-    return status;
+    return out_forward(stage, node, &at, m.context, cuda_out(stage, node, slot), error);
 }
 
 /* The output of what the heads have summed. */
@@ -714,23 +708,20 @@ static ty_status attention_backward(ty_stage_device *stage, const stage_node *no
 {
     attention at = attention_of(stage, node);
     attention_memory m, d;
-    ty_status status;
 
     memory_cut(stage, &at, node->kept[slot], &m);
     memory_cut(stage, &at, stage->scratch, &d);
     if (stage->options.splits_backward)
         d.project = m.dproject;
-    TY_CHECK(out_backward(stage, node, &at, is_first, m.context, d.context, error), status, done);
+    TY_TRY(out_backward(stage, node, &at, is_first, m.context, d.context, error));
     if (stage->part != STAGE_WEIGHTS) {
-        TY_CHECK(heads_backward(stage, &at, &m, &d, error), status, done);
+        TY_TRY(heads_backward(stage, &at, &m, &d, error));
         heads_norm_backward(stage, node, &at, is_first, &m, &d);
         biases_backward(stage, node, &at, is_first, &m);
     }
     gains_take(stage, node, &at, is_first, &m);
     biases_take(stage, node, &at, is_first, &m);
-    status = project_backward(stage, node, slot, &at, is_first, d.project, error);
-done:
-    return status;
+    return project_backward(stage, node, slot, &at, is_first, d.project, error);
 }
 
 static ty_status attention_supports(const ty_workload *workload, uint32_t layer, ty_error *error)

@@ -66,8 +66,7 @@ static ty_status choice_put(cuda_choices *choices, const char *key, uint32_t val
     if (at == NULL && choices->count == choices->room) {
         const uint32_t room = choices->room == 0 ? 64 : 2 * choices->room;
         choice *grown = ty_resize(choices->list, room, sizeof *grown);
-        if (grown == NULL)
-            return ty_fail(error, TY_ENOMEM, "out of memory for choices of algorithms");
+        TY_TRY(ty_check_memory(grown != NULL, error));
         choices->list = grown;
         choices->room = room;
     }
@@ -108,8 +107,7 @@ static ty_status choices_read(cuda_choices *choices, ty_error *error)
 ty_status cuda_choices_open(ty_stage_device *stage, const char *gpu, ty_error *error)
 {
     stage->own->choices = ty_alloc(1, sizeof *stage->own->choices);
-    if (stage->own->choices == NULL)
-        return ty_fail(error, TY_ENOMEM, "out of memory for choices of algorithms");
+    TY_TRY(ty_check_memory(stage->own->choices != NULL, error));
     path_make(stage, gpu, stage->own->choices->path);
     return choices_read(stage->own->choices, error);
 }

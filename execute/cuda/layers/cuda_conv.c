@@ -207,20 +207,18 @@ static ty_status plan_make(ty_stage_device *stage, const stage_node *node, cuda_
 static ty_status plans_make(ty_stage_device *stage, stage_node *node, conv *c, ty_error *error)
 {
     uint64_t workspace_bytes = 0;
-    ty_status status = TY_OK;
 
     for (cuda_dnn_pass pass = 0; pass < CUDA_DNN_PASSES; pass++) {
         uint64_t bytes;
         if (!is_needed(stage, node, pass))
             continue;
-        TY_CHECK(plan_make(stage, node, pass, &c->plans[pass], error), status, done);
+        TY_TRY(plan_make(stage, node, pass, &c->plans[pass], error));
         bytes = cuda_dnn_conv_workspace(c->plans[pass]);
         workspace_bytes = bytes > workspace_bytes ? bytes : workspace_bytes;
     }
     c->own_at = (workspace_bytes + 255) / 256 * 256;
     node->scratch_bytes = c->own_at + weight_count(c) * stage->element;
-done:
-    return status;
+    return TY_OK;
 }
 
 static ty_status conv2d_build(ty_stage_device *stage, stage_node *node, ty_error *error)
@@ -231,8 +229,7 @@ static ty_status conv2d_build(ty_stage_device *stage, stage_node *node, ty_error
     ty_error reason = {0};
     ty_status status;
 
-    if (c == NULL)
-        return ty_fail(error, TY_ENOMEM, "out of memory");
+    TY_TRY(ty_check_memory(c != NULL, error));
     node->state = c;
     c->outputs = a[TY_OUT_CHANNELS];
     c->inputs = a[TY_IN_CHANNELS] / a[TY_GROUPS];
@@ -289,13 +286,11 @@ static ty_status weights_backward(ty_stage_device *stage, const stage_node *node
     float *dw = cuda_parameter_gradient(stage, node, 0);
     void *own = (char *)stage->scratch + c->own_at;
     void *dy = cuda_out_gradient(stage, node);
-    ty_status status;
 
     if (dw == NULL)
         return TY_OK;
-    TY_CHECK(cuda_dnn_conv_run(c->plans[CUDA_DNN_FILTER], cuda_in(stage, node, 0, slot), own, dy,
-                               stage->scratch, error),
-             status, done);
+    TY_TRY(cuda_dnn_conv_run(c->plans[CUDA_DNN_FILTER], cuda_in(stage, node, 0, slot), own, dy,
+                             stage->scratch, error));
     if (c->is_permuted)
         cuda_filter_gradient(stage->own->type, c->outputs, c->inputs, c->taps, own,
                              stage_adds(node, 0, is_first), dw, stage->own->stream);
@@ -307,8 +302,7 @@ static ty_status weights_backward(ty_stage_device *stage, const stage_node *node
                          c->outputs, dy, stage_adds(node, 1, is_first),
                          cuda_parameter_gradient(stage, node, 1), stage->own->sums,
                          stage->own->stream);
-done:
-    return status;
+    return TY_OK;
 }
 
 static ty_status conv2d_backward(ty_stage_device *stage, const stage_node *node, uint32_t slot,

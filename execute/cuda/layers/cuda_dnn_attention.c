@@ -374,8 +374,7 @@ ty_status cuda_dnn_attention_new(const cuda_dnn_target *target, cuda_type type,
 
     TY_CHECK(attention_check(target, type, attention, error), status, done);
     made = ty_alloc(1, sizeof *made);
-    if (made == NULL)
-        return ty_fail(error, TY_ENOMEM, "out of memory for plans of attention");
+    TY_TRY(ty_check_memory(made != NULL, error));
     *made = (cuda_dnn_attention){
         .dnn = target->dnn, .handle = target->handle, .uses = 1, .asked = *attention};
     TY_CHECK(direction_make(target, type, attention, forward_make, &made->forward, error), status,

@@ -145,8 +145,7 @@ ty_status cuda_dnn_conv_list(const cuda_dnn_target *target, const cuda_dnn_convo
     uint32_t made;
     ty_status status;
 
-    if (plans == NULL)
-        return ty_fail(error, TY_ENOMEM, "out of memory for plans of convolutions");
+    TY_TRY(ty_check_memory(plans != NULL, error));
     graph_make(&g, asked);
     TY_CHECK(cuda_dnn_plans_make(&g, &terms, CUDA_DNN_ANY_CHOICE, most, plans, &made, error),
              status, done);

@@ -13,17 +13,14 @@ ty_status cuda_lanes_exchange(ty_stage_device *stage, const ty_lane_exchange *ex
                               ty_error *error)
 {
     const ty_lane_group *lanes = &stage->options.lanes;
-    ty_status status;
 
     if (stage->own->is_recording) {
         stage->own->recorded_exchanges++;
         return lanes->record(lanes->context, stage, exchange, error);
     }
-    TY_CHECK(cuda_pass_wait(stage, error), status, done);
-    TY_CHECK(lanes->exchange(lanes->context, exchange, error), status, done);
-    status = cuda_use(stage, error);
-done:
-    return status;
+    TY_TRY(cuda_pass_wait(stage, error));
+    TY_TRY(lanes->exchange(lanes->context, exchange, error));
+    return cuda_use(stage, error);
 }
 
 ty_status cuda_lanes_agree(ty_stage_device *stage, ty_lane_kind among, bool *is_everywhere,
@@ -84,7 +81,6 @@ ty_status cuda_input_product_backward(ty_stage_device *stage, const stage_node *
     const bool adds = node->adds[input];
     void *dx = cuda_in_gradient(stage, node, input), *kept = kept_room(stage, node, false);
     void *room = kept != NULL ? kept : stage->lane_whole;
-    ty_status status = TY_OK;
 
     affine->dx = stage_summand(stage, node, adds, dx);
     affine->adds_x = affine->dx == dx && adds;
@@ -92,11 +88,9 @@ ty_status cuda_input_product_backward(ty_stage_device *stage, const stage_node *
     if (!stage_gathers(stage, node))
         affine->x = cuda_in(stage, node, input, slot);
     else if (!is_kept(stage, node) && is_trained)
-        TY_CHECK(stage_whole_input(stage, node, 0, slot, room, &affine->x, error), status, done);
-    TY_CHECK(cuda_affine_backward(stage, affine, error), status, done);
-    status = stage_lanes_sum(stage, node, &shape, affine->dx, adds, dx, error);
-done:
-    return status;
+        TY_TRY(stage_whole_input(stage, node, 0, slot, room, &affine->x, error));
+    TY_TRY(cuda_affine_backward(stage, affine, error));
+    return stage_lanes_sum(stage, node, &shape, affine->dx, adds, dx, error);
 }
 
 ty_status cuda_whole_gradient(ty_stage_device *stage, const stage_node *node, void *room,

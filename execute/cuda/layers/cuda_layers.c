@@ -312,13 +312,12 @@ static ty_status embedding_backward(ty_stage_device *stage, const stage_node *no
     float *table = cuda_parameter_gradient(stage, node, EMBEDDING_TABLE);
     const bool has_positions = node->layer->attributes[TY_POSITIONS] > 0;
     const void *dy;
-    ty_status status;
 
     if (table == NULL)
         return TY_OK;
-    TY_CHECK(cuda_whole_gradient(stage, node, stage->lane_whole, &dy, error), status, done);
+    TY_TRY(cuda_whole_gradient(stage, node, stage->lane_whole, &dy, error));
     for (uint32_t t = 0; t < node->tensor_count; t++)
-        TY_CHECK(gradient_clear(stage, node, t, is_first, error), status, done);
+        TY_TRY(gradient_clear(stage, node, t, is_first, error));
     cuda_embedding_backward(
         stage->own->type, &part, &of, count < vocabulary ? count : vocabulary, dy, table,
         has_positions ? cuda_parameter_gradient(stage, node, EMBEDDING_POSITIONS) : NULL,
@@ -326,8 +325,7 @@ static ty_status embedding_backward(ty_stage_device *stage, const stage_node *no
     if (node->layer->attributes[TY_TOKEN_TYPES] > 0)
         cuda_lane_bias_gradient(stage, count, part.features, dy, true,
                                 cuda_parameter_gradient(stage, node, EMBEDDING_TYPES));
-done:
-    return status;
+    return TY_OK;
 }
 
 const stage_kind cuda_embedding_kind = {.floats = STAGE_BIT(EMBEDDING_TYPES),
@@ -411,18 +409,16 @@ static ty_status loss_among_lanes(ty_stage_device *stage, const cuda_scores *s, 
 {
     float *maxima = stage->own->sums, *sums = maxima + s->rows, *of_labels = sums + s->rows;
     const int32_t *labels = stage->own->labels[slot];
-    ty_status status;
 
     cuda_lane_maxima(stage->own->type, s, logits, maxima, stage->own->stream);
-    TY_CHECK(stage_lanes_all_reduce(stage, true, s->rows, maxima, error), status, done);
+    TY_TRY(stage_lanes_all_reduce(stage, true, s->rows, maxima, error));
     cuda_lane_exponentials(stage->own->type, s, logits, labels, maxima, sums, of_labels,
                            stage->own->stream);
-    TY_CHECK(stage_lanes_all_reduce(stage, false, s->rows, sums, error), status, done);
-    TY_CHECK(stage_lanes_all_reduce(stage, false, s->rows, of_labels, error), status, done);
+    TY_TRY(stage_lanes_all_reduce(stage, false, s->rows, sums, error));
+    TY_TRY(stage_lanes_all_reduce(stage, false, s->rows, of_labels, error));
     cuda_lane_cross_entropy(s, labels, maxima, sums, of_labels, log_sums, stage->own->row_loss,
                             stage->own->row_best, stage->own->losses[slot], stage->own->stream);
-done:
-    return status;
+    return TY_OK;
 }
 
 static ty_status loss_forward(ty_stage_device *stage, const stage_node *node, uint32_t slot,

@@ -41,8 +41,7 @@ uint64_t cuda_used_start(const cuda_layout *layout, uint64_t offset)
 static ty_status layout_of_all(cuda_layout *layout, uint64_t count, ty_error *error)
 {
     layout->kept = ty_alloc(1, sizeof *layout->kept);
-    if (layout->kept == NULL)
-        return ty_fail(error, TY_ENOMEM, "out of memory for the table of parameters");
+    TY_TRY(ty_check_memory(layout->kept != NULL, error));
     layout->kept[0] = (cuda_range){.count = count};
     layout->kept_count = 1;
     layout->floats = count;
@@ -226,8 +225,7 @@ static ty_status weights_shared_out(ty_stage_device *stage, const ty_sharding *s
     if (stage->own->type == CUDA_TYPE_FLOAT)
         return layout_shared_out(layout, sharding, !sharding->weights_last, NULL, error);
     taken = ty_alloc(sharding->range_count, sizeof *taken);
-    if (taken == NULL)
-        return ty_fail(error, TY_ENOMEM, "out of memory for the table of tensors");
+    TY_TRY(ty_check_memory(taken != NULL, error));
     places_fill(stage, sharding, table, true, taken, table->floats);
     status = layout_shared_out(layout, sharding, !sharding->weights_last, taken, error);
     for (uint32_t i = 0; i < table->count && status == TY_OK; i++) {
@@ -248,15 +246,11 @@ static ty_status layouts_place(ty_stage_device *stage, const ty_sharding *shardi
     const bool weights = sharding != NULL && sharding->of_weights;
     const bool gradients = sharding != NULL && sharding->of_gradients;
     const cuda_layout *of_weights = &stage->own->weight_layout;
-    ty_status status;
 
-    TY_CHECK(weights ? weights_shared_out(stage, sharding, table, error)
-                     : layout_of_all(&stage->own->weight_layout, stage->placed.count, error),
-             status, done);
-    TY_CHECK(gradients
-                 ? layout_shared_out(&stage->own->gradient_layout, sharding, true, NULL, error)
-                 : layout_of_all(&stage->own->gradient_layout, stage->placed.count, error),
-             status, done);
+    TY_TRY(weights ? weights_shared_out(stage, sharding, table, error)
+                   : layout_of_all(&stage->own->weight_layout, stage->placed.count, error));
+    TY_TRY(gradients ? layout_shared_out(&stage->own->gradient_layout, sharding, true, NULL, error)
+                     : layout_of_all(&stage->own->gradient_layout, stage->placed.count, error));
     for (uint32_t n = 0; n < stage->node_count; n++) {
         stage_node *node = &stage->nodes[n];
 
@@ -271,8 +265,7 @@ static ty_status layouts_place(ty_stage_device *stage, const ty_sharding *shardi
             node->gradient_offsets[t] = cuda_used_start(&stage->own->gradient_layout, offset);
         }
     }
-done:
-    return status;
+    return TY_OK;
 }
 
 /* ---- Copies in the type of the passes ---- */
@@ -285,8 +278,7 @@ static ty_status copies_find(ty_stage_device *stage, const ty_sharding *sharding
     uint64_t *taken = ty_alloc(2 * (size_t)layout->whole_count, sizeof *taken), kept = 0;
     uint64_t *bases = taken == NULL ? NULL : taken + layout->whole_count;
 
-    if (taken == NULL)
-        return ty_fail(error, TY_ENOMEM, "out of memory for the table of tensors");
+    TY_TRY(ty_check_memory(taken != NULL, error));
     for (uint32_t i = 0; i < table->count; i++)
         if (cuda_range_find(layout->whole, layout->whole_count, table->starts[i]) == NULL) {
             table->places[i] = kept;
@@ -327,8 +319,7 @@ static ty_status copies_place(ty_stage_device *stage, const ty_sharding *shardin
     TY_CHECK(copies_find(stage, sharding, table, error), status, done);
     stage->own->copy_part_count = table->count;
     stage->own->copy_parts = cuda_buffer(stage, bytes);
-    if (stage->own->copy_parts == NULL)
-        return ty_fail(error, TY_ENOMEM, "out of GPU memory for the table of tensors");
+    TY_TRY(ty_check_memory(stage->own->copy_parts != NULL, error));
     CUDA_CHECK(cudaMemcpyAsync(stage->own->copy_parts, table->starts, bytes, cudaMemcpyHostToDevice,
                                stage->own->stream),
                status, done);

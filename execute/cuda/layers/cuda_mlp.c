@@ -26,8 +26,7 @@ static ty_status mlp_build(ty_stage_device *stage, stage_node *node, ty_error *e
     mlp_state *state = ty_alloc(1, sizeof *state);
     uint64_t widest = m.up > m.features ? m.up : m.features;
 
-    if (state == NULL)
-        return ty_fail(error, TY_ENOMEM, "out of memory");
+    TY_TRY(ty_check_memory(state != NULL, error));
     state->fuses_forward = state->fuses_backward =
         stage->own->type != CUDA_TYPE_FLOAT && !m.is_gated && !m.is_relu && m.hidden % aligned == 0;
     node->state = state;
@@ -132,15 +131,11 @@ static ty_status mlp_forward(ty_stage_device *stage, const stage_node *node, uin
 {
     stage_mlp m = stage_mlp_of(stage, node);
     const void *x;
-    ty_status status;
 
-    TY_CHECK(stage_whole_input(stage, node, 0, slot, stage->lane_whole, &x, error), status, done);
-    TY_CHECK(
-        mlp_up(stage, node, &m, x, node->kept[slot], mlp_activated(stage, node, slot, &m), error),
-        status, done);
-    status = mlp_down(stage, node, &m, slot, error);
-done:
-    return status;
+    TY_TRY(stage_whole_input(stage, node, 0, slot, stage->lane_whole, &x, error));
+    TY_TRY(
+        mlp_up(stage, node, &m, x, node->kept[slot], mlp_activated(stage, node, slot, &m), error));
+    return mlp_down(stage, node, &m, slot, error);
 }
 
 /* From what the first product made: all, or the activation. */
@@ -228,14 +223,10 @@ static ty_status mlp_backward(ty_stage_device *stage, const stage_node *node, ui
         .dbias = m.has_bias ? cuda_parameter_gradient(stage, node, MLP_UP_BIAS) : NULL,
         .adds_weight = stage_adds(node, MLP_UP, is_first),
         .adds_bias = stage_adds(node, MLP_UP_BIAS, is_first)};
-    ty_status status;
 
-    TY_CHECK(mlp_down_backward(stage, node, &m, is_first, node->kept[slot],
-                               mlp_activated(stage, node, slot, &m), dh, error),
-             status, done);
-    status = cuda_input_product_backward(stage, node, 0, slot, &up, error);
-done:
-    return status;
+    TY_TRY(mlp_down_backward(stage, node, &m, is_first, node->kept[slot],
+                             mlp_activated(stage, node, slot, &m), dh, error));
+    return cuda_input_product_backward(stage, node, 0, slot, &up, error);
 }
 
 const stage_kind cuda_mlp = {.floats = STAGE_BIT(MLP_DOWN_BIAS),

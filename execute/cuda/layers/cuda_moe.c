@@ -192,8 +192,7 @@ static ty_status state_make(ty_stage_device *stage, stage_node *node, const mixt
     mixture_state *state = ty_alloc(1, sizeof *state);
     bool is_there;
 
-    if (state == NULL)
-        return ty_fail(error, TY_ENOMEM, "out of memory");
+    TY_TRY(ty_check_memory(state != NULL, error));
     node->state = state;
     state->starts = state->first = slots_make(stage, m->core.experts + 1);
     is_there = state->starts != NULL;
@@ -500,17 +499,14 @@ static ty_status copies_go(ty_stage_device *stage, const stage_node *node, const
     const mixture_state *state = node->state;
     const uint64_t padded = (uint64_t)state->starts[slot][m->core.experts];
     cuda_expert_copies copies;
-    ty_status status;
 
     cuda_copies_take(stage->own->type, &m->core, padded, keep->copy_of, NULL, x,
                      m->lanes > 1 ? own->packed : keep->x, stage->own->stream);
     if (m->lanes == 1)
         return TY_OK;
     copies = copies_of(node, m, keep, own, slot);
-    TY_CHECK(cuda_experts_meet(stage, &copies, error), status, done);
-    status = cuda_experts_send(stage, &copies, own->packed, keep->x, error);
-done:
-    return status;
+    TY_TRY(cuda_experts_meet(stage, &copies, error));
+    return cuda_experts_send(stage, &copies, own->packed, keep->x, error);
 }
 
 /* What experts made of copies, or of the gradients of what they made. */
@@ -536,39 +532,36 @@ static ty_status moe_forward(ty_stage_device *stage, const stage_node *node, uin
     expert shared;
     kept keep;
     room own = {0};
-    ty_status status;
 
     kept_cut(stage, node, &m, node->kept[slot], node->stash[slot], &keep);
     room_cut(stage, &m, stage->scratch, &own, &keep);
-    TY_CHECK(stage_whole_input(stage, node, 0, slot, stage->lane_whole, &x, error), status, done);
-    TY_CHECK(route(stage, node, &m, &keep, &own, slot, x, error), status, done);
-    TY_CHECK(copies_go(stage, node, &m, &keep, &own, slot, x, error), status, done);
+    TY_TRY(stage_whole_input(stage, node, 0, slot, stage->lane_whole, &x, error));
+    TY_TRY(route(stage, node, &m, &keep, &own, slot, x, error));
+    TY_TRY(copies_go(stage, node, &m, &keep, &own, slot, x, error));
     for (uint64_t e = 0; e < m.here; e++) {
         const expert one = expert_of(stage, &m, &keep, &own, first, e, false);
         if (one.rows > 0)
-            TY_CHECK(up_forward(stage, node, &m, &one, error), status, done);
+            TY_TRY(up_forward(stage, node, &m, &one, error));
     }
     activate(stage, &m, (uint64_t)first[m.here], m.hidden, keep.h, keep.a);
     for (uint64_t e = 0; e < m.here; e++) {
         const expert one = expert_of(stage, &m, &keep, &own, first, e, false);
         if (one.rows > 0)
-            TY_CHECK(down_forward(stage, node, &m, &one, error), status, done);
+            TY_TRY(down_forward(stage, node, &m, &one, error));
     }
-    TY_CHECK(copies_come(stage, node, &m, &keep, &own, slot, keep.y, error), status, done);
+    TY_TRY(copies_come(stage, node, &m, &keep, &own, slot, keep.y, error));
     shared = shared_of(&m, &keep, false);
     shared.x = x; /* the last that reads it: y may be there */
     shared.y = y;
     if (m.shared > 0) {
-        TY_CHECK(up_forward(stage, node, &m, &shared, error), status, done);
+        TY_TRY(up_forward(stage, node, &m, &shared, error));
         activate(stage, &m, shared.rows, m.shared, shared.h, shared.a);
-        TY_CHECK(down_forward(stage, node, &m, &shared, error), status, done);
+        TY_TRY(down_forward(stage, node, &m, &shared, error));
     }
     cuda_copies_sum(stage->own->type, &m.core, keep.place, keep.weight, keep.y, m.shared > 0, y,
                     stage->own->stream);
-    status = stage_lanes_sum(stage, node, &node->whole_output, y, false,
-                             cuda_out(stage, node, slot), error);
-done:
-    return status;
+    return stage_lanes_sum(stage, node, &node->whole_output, y, false, cuda_out(stage, node, slot),
+                           error);
 }
 
 /* What activation functions make, from what goes into them. */
@@ -598,14 +591,11 @@ static ty_status operands_take(ty_stage_device *stage, const stage_node *node, c
                                uint32_t slot, operands *out, ty_error *error)
 {
     void *x = node->lane_kept != NULL ? node->lane_kept[stage->slot] : own->whole_x;
-    ty_status status = TY_OK;
 
     out->x = x;
     if (!stage_gathers(stage, node) || stage->part != STAGE_WEIGHTS) /* else it is there */
-        TY_CHECK(stage_whole_input(stage, node, 0, slot, x, &out->x, error), status, done);
-    status = cuda_whole_gradient(stage, node, own->whole_dy, &out->dy, error);
-done:
-    return status;
+        TY_TRY(stage_whole_input(stage, node, 0, slot, x, &out->x, error));
+    return cuda_whole_gradient(stage, node, own->whole_dy, &out->dy, error);
 }
 
 /* Into `dx`, if that is asked for: of tensor lanes each has its columns' part. */
@@ -642,14 +632,12 @@ static ty_status experts_backward(ty_stage_device *stage, const stage_node *node
                                   const kept *keep, const room *own, const int32_t *first,
                                   bool is_first, ty_error *error)
 {
-    ty_status status = TY_OK;
-
     for (uint64_t e = 0; e < m->here; e++) {
         const expert one = expert_of(stage, m, keep, own, first, e, is_first);
         if (one.rows > 0)
-            TY_CHECK(down_backward(stage, node, m, &one, error), status, done);
+            TY_TRY(down_backward(stage, node, m, &one, error));
         else if (is_first)
-            TY_CHECK(expert_clear(stage, node, m, &one, error), status, done);
+            TY_TRY(expert_clear(stage, node, m, &one, error));
     }
     if (stage->part != STAGE_WEIGHTS)
         activate_backward(stage, m, (uint64_t)first[m->here], m->hidden, keep->h, own->da,
@@ -657,10 +645,9 @@ static ty_status experts_backward(ty_stage_device *stage, const stage_node *node
     for (uint64_t e = 0; e < m->here; e++) {
         const expert one = expert_of(stage, m, keep, own, first, e, is_first);
         if (one.rows > 0)
-            TY_CHECK(up_backward(stage, node, m, &one, error), status, done);
+            TY_TRY(up_backward(stage, node, m, &one, error));
     }
-done:
-    return status;
+    return TY_OK;
 }
 
 /* Adds to `dx`, if that is asked for. */
@@ -669,7 +656,6 @@ static ty_status shared_backward(ty_stage_device *stage, const stage_node *node,
                                  bool is_first, void *dx, ty_error *error)
 {
     expert shared = shared_of(m, keep, is_first);
-    ty_status status;
 
     if (m->shared == 0)
         return TY_OK;
@@ -678,12 +664,10 @@ static ty_status shared_backward(ty_stage_device *stage, const stage_node *node,
     shared.da = stage->part != STAGE_WEIGHTS ? own->shared_da : NULL;
     shared.dx = dx;
     shared.adds_x = true;
-    TY_CHECK(down_backward(stage, node, m, &shared, error), status, done);
+    TY_TRY(down_backward(stage, node, m, &shared, error));
     if (stage->part != STAGE_WEIGHTS)
         activate_backward(stage, m, shared.rows, m->shared, shared.h, shared.da, shared.dh);
-    status = up_backward(stage, node, m, &shared, error);
-done:
-    return status;
+    return up_backward(stage, node, m, &shared, error);
 }
 
 /* Gradients of the scores, and of what the experts here make, for which those of copies go the way
@@ -727,25 +711,21 @@ static ty_status moe_backward(ty_stage_device *stage, const stage_node *node, ui
     operands of;
     kept keep;
     room own = {0};
-    ty_status status;
 
     kept_cut(stage, node, &m, node->kept[slot], node->stash[slot], &keep);
     room_cut(stage, &m, stage->scratch, &own, &keep);
-    TY_CHECK(operands_take(stage, node, &own, slot, &of, error), status, done);
-    TY_CHECK(gradients_go(stage, node, &m, &keep, &own, slot, of.dy, error), status, done);
-    TY_CHECK(experts_backward(stage, node, &m, &keep, &own, first, is_first, error), status, done);
+    TY_TRY(operands_take(stage, node, &own, slot, &of, error));
+    TY_TRY(gradients_go(stage, node, &m, &keep, &own, slot, of.dy, error));
+    TY_TRY(experts_backward(stage, node, &m, &keep, &own, first, is_first, error));
     if (dx != NULL) /* on all lanes or on none */
-        TY_CHECK(copies_come(stage, node, &m, &keep, &own, slot, own.packed, error), status, done);
-    TY_CHECK(
-        router_backward(stage, node, &m, &keep, &own, of.x, is_first, dx == to && adds, dx, error),
-        status, done);
-    TY_CHECK(shared_backward(stage, node, &m, &keep, &own, &of, is_first, dx, error), status, done);
+        TY_TRY(copies_come(stage, node, &m, &keep, &own, slot, own.packed, error));
+    TY_TRY(
+        router_backward(stage, node, &m, &keep, &own, of.x, is_first, dx == to && adds, dx, error));
+    TY_TRY(shared_backward(stage, node, &m, &keep, &own, &of, is_first, dx, error));
     if (dx != NULL)
         cuda_copies_sum(stage->own->type, &m.core, keep.place, NULL,
                         m.lanes > 1 ? own.packed : own.made, true, dx, stage->own->stream);
-    status = stage_lanes_sum(stage, node, &node->whole_input, dx, adds, to, error);
-done:
-    return status;
+    return stage_lanes_sum(stage, node, &node->whole_input, dx, adds, to, error);
 }
 
 const stage_kind cuda_moe = {.floats = STAGE_BIT(MOE_SHARED_DOWN_BIAS) | STAGE_BIT(MOE_DOWN_BIAS),

@@ -74,8 +74,7 @@ static ty_status statistics_fill(ty_stage_device *stage, ty_error *error)
     float *host = ty_alloc(stage->statistic_count, sizeof *host);
     ty_status status = TY_OK;
 
-    if (host == NULL)
-        return ty_fail(error, TY_ENOMEM, "out of memory for statistics");
+    TY_TRY(ty_check_memory(host != NULL, error));
     for (uint32_t n = 0; n < stage->node_count; n++) {
         const stage_node *node = &stage->nodes[n];
         const uint64_t channels = node->layer->attributes[TY_FEATURES];
@@ -98,8 +97,7 @@ static ty_status parameters_fill(ty_stage_device *stage, ty_error *error)
     float *host = ty_alloc(stage->placed.count, sizeof *host);
     ty_status status;
 
-    if (host == NULL)
-        return ty_fail(error, TY_ENOMEM, "out of memory for initial weights");
+    TY_TRY(ty_check_memory(host != NULL, error));
     stage_weights_fill(stage, host);
     status = versions_fill(stage, host, error);
     ty_free(host);
@@ -142,22 +140,17 @@ static bool parameters_allocate(ty_stage_device *stage)
 
 ty_status cuda_parameters_open(ty_stage_device *stage, const ty_sharding *sharding, ty_error *error)
 {
-    ty_status status;
-
-    TY_CHECK(cuda_use(stage, error), status, done);
-    TY_CHECK(cuda_layouts_place(stage, sharding, error), status, done);
+    TY_TRY(cuda_use(stage, error));
+    TY_TRY(cuda_layouts_place(stage, sharding, error));
     if (!parameters_allocate(stage)) {
         (void)cudaGetLastError();
-        status = ty_fail(error, TY_ENOMEM,
-                         "out of GPU memory after %.3g GB for the weights and gradients of layers "
-                         "%u to %u",
-                         (double)stage->memory_bytes * 1e-9, (unsigned)stage->options.first_layer,
-                         (unsigned)(stage->options.first_layer + stage->options.layer_count - 1));
-        goto done;
+        return ty_fail(error, TY_ENOMEM,
+                       "out of GPU memory after %.3g GB for the weights and gradients of layers "
+                       "%u to %u",
+                       (double)stage->memory_bytes * 1e-9, (unsigned)stage->options.first_layer,
+                       (unsigned)(stage->options.first_layer + stage->options.layer_count - 1));
     }
-    status = parameters_fill(stage, error);
-done:
-    return status;
+    return parameters_fill(stage, error);
 }
 
 /* ---- ZeRO's gathers ---- */
@@ -168,7 +161,6 @@ ty_status cuda_gather_begin(ty_stage_device *stage, const ty_sharded_range *buck
     const cuda_layout *layout = &stage->own->weight_layout;
     const uint64_t place = bucket->share.offset - bucket->whole.offset;
     const float *share = stage->parameters + cuda_kept_start(layout, bucket->share.offset);
-    ty_status status = TY_OK;
 
     *element = stage->element_kind;
     *data = stage->own->gather_room;
@@ -179,26 +171,21 @@ ty_status cuda_gather_begin(ty_stage_device *stage, const ty_sharded_range *buck
     /* Where nothing is shared out the share is where it comes together. */
     if (layout->whole_count == 0 || bucket->share.count == 0)
         return TY_OK;
-    TY_CHECK(cuda_use(stage, error), status, done);
+    TY_TRY(cuda_use(stage, error));
     cuda_convert(CUDA_TYPE_FLOAT, share, stage->own->type,
                  (char *)*data + place * ty_element_bytes(*element), bucket->share.count,
                  stage->own->side);
-    status = cuda_side_wait(stage, error);
-done:
-    return status;
+    return cuda_side_wait(stage, error);
 }
 
 ty_status cuda_gather_end(ty_stage_device *stage, const ty_sharded_range *bucket, ty_error *error)
 {
     const cuda_copy copy = cuda_copy_of(stage, stage->own->weights);
-    ty_status status;
 
     if (stage->own->gather_room == NULL)
         return TY_OK;
-    TY_CHECK(cuda_use(stage, error), status, done);
+    TY_TRY(cuda_use(stage, error));
     cuda_copy_spread(stage->own->type, &copy, bucket->whole.offset, bucket->whole.count,
                      stage->own->gather_room, stage->parameters, stage->own->side);
-    status = cuda_side_wait(stage, error);
-done:
-    return status;
+    return cuda_side_wait(stage, error);
 }

@@ -112,23 +112,18 @@ static ty_status epilogue_set(const ty_stage_device *stage, const product *p, co
                               ty_error *error)
 {
     int64_t aux_stride = (int64_t)p->key.ldd;
-    ty_status status = TY_OK;
 
     if (o->bias != NULL)
-        TY_CHECK(attribute_set(stage->own->blas, p->operation, CUBLASLT_MATMUL_DESC_BIAS_POINTER,
-                               &o->bias, sizeof o->bias, error),
-                 status, done);
+        TY_TRY(attribute_set(stage->own->blas, p->operation, CUBLASLT_MATMUL_DESC_BIAS_POINTER,
+                             &o->bias, sizeof o->bias, error));
     if (o->aux != NULL) {
-        TY_CHECK(attribute_set(stage->own->blas, p->operation,
-                               CUBLASLT_MATMUL_DESC_EPILOGUE_AUX_POINTER, &o->aux, sizeof o->aux,
-                               error),
-                 status, done);
-        TY_CHECK(attribute_set(stage->own->blas, p->operation, CUBLASLT_MATMUL_DESC_EPILOGUE_AUX_LD,
-                               &aux_stride, sizeof aux_stride, error),
-                 status, done);
+        TY_TRY(attribute_set(stage->own->blas, p->operation,
+                             CUBLASLT_MATMUL_DESC_EPILOGUE_AUX_POINTER, &o->aux, sizeof o->aux,
+                             error));
+        TY_TRY(attribute_set(stage->own->blas, p->operation, CUBLASLT_MATMUL_DESC_EPILOGUE_AUX_LD,
+                             &aux_stride, sizeof aux_stride, error));
     }
-done:
-    return status;
+    return TY_OK;
 }
 
 static ty_status operation_make(const ty_stage_device *stage, const operands *o, product *p,
@@ -265,21 +260,19 @@ static ty_status algorithm_choose(ty_stage_device *stage, product *p, const oper
 {
     char key[CUDA_KEY_SIZE];
     uint32_t choice = 0;
-    ty_status status = TY_OK;
 
     key_make(stage, &p->key, key);
     if (!cuda_choice_find(stage, key, &choice) && stage->options.measures_algorithms &&
         !stage->own->is_recording) {
-        TY_CHECK(fastest_find(stage, p, o, found, count, &choice, error), status, done);
-        TY_CHECK(cuda_choice_note(stage, key, choice, error), status, done);
+        TY_TRY(fastest_find(stage, p, o, found, count, &choice, error));
+        TY_TRY(cuda_choice_note(stage, key, choice, error));
     }
     choice = choice < (uint32_t)count ? choice : 0;
     p->algorithms[p->algorithm_count++] = found[choice].algo;
     for (uint32_t i = 0; i < (uint32_t)count; i++)
         if (i != choice)
             p->algorithms[p->algorithm_count++] = found[i].algo;
-done:
-    return status;
+    return TY_OK;
 }
 
 /* TY_EUNSUPPORTED when cuBLASLt has nothing for this shape and epilogue. */
@@ -330,13 +323,11 @@ static ty_status product_find(ty_stage_device *stage, const shape *key, const op
     if (cache != NULL && cache->count == cache->room) {
         uint32_t room = cache->room == 0 ? 32 : 2 * cache->room;
         product *grown = ty_resize(cache->products, room, sizeof *grown);
-        if (grown == NULL)
-            return ty_fail(error, TY_ENOMEM, "out of memory");
+        TY_TRY(ty_check_memory(grown != NULL, error));
         cache->products = grown;
         cache->room = room;
     }
-    if (cache == NULL)
-        return ty_fail(error, TY_ENOMEM, "out of memory");
+    TY_TRY(ty_check_memory(cache != NULL, error));
     status = product_make(stage, key, o, &made, error);
     if (status != TY_OK) {
         product_free(stage->own->blas, &made);
@@ -374,7 +365,6 @@ static ty_status product_run(const ty_stage_device *stage, product *p, const ope
 static ty_status multiply(ty_stage_device *stage, shape *key, const operands *o, ty_error *error)
 {
     product *p = NULL;
-    ty_status status;
 
     key->alignment[0] = alignment_of(o->a);
     key->alignment[1] = alignment_of(o->b);
@@ -382,11 +372,9 @@ static ty_status multiply(ty_stage_device *stage, shape *key, const operands *o,
     key->bias_alignment = o->bias != NULL ? alignment_of(o->bias) : 0;
     if (o->bias != NULL && key->bias_alignment < key->alignment[2])
         key->alignment[2] = key->bias_alignment; /* read as the result is written */
-    TY_CHECK(product_find(stage, key, o, &p, error), status, done);
-    TY_CHECK(epilogue_set(stage, p, o, error), status, done);
-    status = product_run(stage, p, o, error);
-done:
-    return status;
+    TY_TRY(product_find(stage, key, o, &p, error));
+    TY_TRY(epilogue_set(stage, p, o, error));
+    return product_run(stage, p, o, error);
 }
 
 /* ---- Affine maps ---- */
@@ -464,7 +452,6 @@ static ty_status padded_weight_gradient(ty_stage_device *stage, const shape *all
     const uint64_t whole = whole_rows(all->n), rest = (all->n - whole) * all->m;
     shape first = *all, last = *all;
     operands of_last = *o;
-    ty_status status = TY_OK;
 
     first.n = whole;
     last.n = all->ldb - whole;
@@ -472,12 +459,11 @@ static ty_status padded_weight_gradient(ty_stage_device *stage, const shape *all
     of_last.d = stage->own->sums;
     of_last.adds = false;
     if (whole > 0)
-        TY_CHECK(multiply(stage, &first, o, error), status, done);
-    TY_CHECK(multiply(stage, &last, &of_last, error), status, done);
+        TY_TRY(multiply(stage, &first, o, error));
+    TY_TRY(multiply(stage, &last, &of_last, error));
     cuda_accumulate_float(CUDA_TYPE_FLOAT, rest, stage->own->sums, o->adds,
                           (float *)o->d + whole * all->m, stage->own->stream);
-done:
-    return status;
+    return TY_OK;
 }
 
 /* dW^T [in x out] = x^T dy; dx^T [in x rows] = W^T dy^T. */

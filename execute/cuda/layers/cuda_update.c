@@ -15,8 +15,7 @@ ty_status cuda_state_open(ty_stage_device *stage, uint32_t state_count,
     TY_CHECK(cuda_use(stage, error), status, done);
     stage->own->state_count = state_count;
     stage->own->state_ranges = ty_alloc(range_count, sizeof *stage->own->state_ranges);
-    if (stage->own->state_ranges == NULL)
-        return ty_fail(error, TY_ENOMEM, "out of memory for the optimizer's state");
+    TY_TRY(ty_check_memory(stage->own->state_ranges != NULL, error));
     for (uint32_t r = 0; r < range_count; r++) {
         stage->own->state_ranges[r] = (cuda_range){ranges[r].offset, ranges[r].count, total};
         total += ranges[r].count;
@@ -120,13 +119,12 @@ ty_status cuda_update_slice(ty_stage_device *stage, const ty_optimizer *optimize
     const bool is_copied = stage->own->type != CUDA_TYPE_FLOAT &&
                            cuda_range_find(weights->whole, weights->whole_count, offset) == NULL;
     const cuda_copy copy = cuda_copy_of(stage, stage->own->weights);
-    ty_status status;
 
-    TY_CHECK(cuda_use(stage, error), status, done);
-    TY_CHECK(state_check(stage, states, offset, error), status, done);
+    TY_TRY(cuda_use(stage, error));
+    TY_TRY(state_check(stage, states, offset, error));
     *is_finite = true;
     if (stage->options.precision == TY_PRECISION_FP16)
-        TY_CHECK(unscale(stage, offset, count, is_finite, error), status, done);
+        TY_TRY(unscale(stage, offset, count, is_finite, error));
     if (!*is_finite)
         return TY_OK;
     cuda_update_step(stage->own->type, &update, offset, count,
@@ -134,7 +132,5 @@ ty_status cuda_update_slice(ty_stage_device *stage, const ty_optimizer *optimize
                      stage->gradients + cuda_kept_start(&stage->own->gradient_layout, offset),
                      states > 0 ? cuda_state(stage, offset) : NULL, is_copied ? &copy : NULL,
                      stage->own->stream);
-    status = cuda_pass_wait(stage, error);
-done:
-    return status;
+    return cuda_pass_wait(stage, error);
 }
