@@ -11,14 +11,14 @@
 
 #define TIMES 20000 /* of each bound */
 
-/* Eight tensor lanes; what a pipeline of 64 ranks may be. */
+/* Eight tensor-parallel ranks; what a pipeline of 64 ranks may be. */
 static const struct {
-    uint32_t positions, held, zero;
+    uint32_t pipeline_size, virtual_stages, zero;
 } shapes[] = {{1, 1, 1}, {8, 1, 0}, {8, 12, 0}, {16, 6, 0}, {64, 1, 0}};
 
 static ty_status time_bounds(const search_question *q, ty_json_writer *writer, ty_error *error)
 {
-    const ty_plan_dimensions lanes = {.tensor_parallel = 8,
+    const ty_plan_dimensions ranks = {.tensor_parallel = 8,
                                       .context_parallel = 1,
                                       .expert_parallel = 1,
                                       .sequence_parallel = true,
@@ -29,29 +29,29 @@ static ty_status time_bounds(const search_question *q, ty_json_writer *writer, t
     ty_status status = TY_OK;
 
     TY_CHECK(ty_layout_space_open(q, &space, &has_blocks, error), status, done);
-    TY_CHECK(ty_layout_cell_make(&space, &lanes, 1, &cell, error), status, done);
+    TY_CHECK(ty_layout_cell_make(&space, &ranks, 1, &cell, error), status, done);
     ty_json_open(writer, "bounds", '[');
     for (size_t i = 0; i < sizeof shapes / sizeof *shapes; i++) {
-        layout l = {.dimensions = lanes,
-                    .positions = shapes[i].positions,
-                    .replicas = q->device_count / 8 / shapes[i].positions,
+        layout l = {.dimensions = ranks,
+                    .pipeline_size = shapes[i].pipeline_size,
+                    .replicas = q->device_count / 8 / shapes[i].pipeline_size,
                     .micro_batch_size = 1,
-                    .schedule = shapes[i].held > 1 ? TY_INTERLEAVED : TY_ONE_F_ONE_B,
+                    .schedule = shapes[i].virtual_stages > 1 ? TY_INTERLEAVED : TY_ONE_F_ONE_B,
                     .bucket_bytes = UINT64_MAX};
         layout_grid_costs grid;
         double start_s, sum_s = 0;
 
         l.dimensions.zero = shapes[i].zero;
-        l.dimensions.interleave = shapes[i].held > 1 ? shapes[i].held : 0;
-        TY_CHECK(ty_layout_grid_make(&space, &lanes, l.positions, &grid, error), status, done);
+        l.dimensions.virtual_stages = shapes[i].virtual_stages > 1 ? shapes[i].virtual_stages : 0;
+        TY_CHECK(ty_layout_grid_make(&space, &ranks, l.pipeline_size, &grid, error), status, done);
         start_s = cpu_s();
         for (int k = 0; k < TIMES; k++) {
             l.bucket_bytes -= 1; /* no call is like the one before */
             sum_s += ty_layout_bound_s(&space, &l, &cell, &grid);
         }
         ty_json_open_flat(writer, NULL, '{');
-        ty_json_put_uint(writer, "positions", l.positions);
-        ty_json_put_uint(writer, "stages_a_position", shapes[i].held);
+        ty_json_put_uint(writer, "positions", l.pipeline_size);
+        ty_json_put_uint(writer, "stages_a_position", shapes[i].virtual_stages);
         ty_json_put_number(writer, "cpu_us", (cpu_s() - start_s) / TIMES * 1e6);
         ty_json_put_number(writer, "bound_s", sum_s / TIMES);
         ty_json_close(writer, '}');

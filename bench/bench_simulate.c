@@ -167,7 +167,7 @@ static ty_status make_costs(subject *s, ty_error *error)
     for (uint32_t h = 0; h < s->costs->host_count; h++)
         s->costs->host_cores[h] = HUGE_VAL;
     for (uint32_t r = 0; r < stage->replicas; r++)
-        s->costs->rank_host[r] = ty_cluster_device_host(s->cluster, stage->devices[r]);
+        s->costs->replica_host[r] = ty_cluster_device_host(s->cluster, stage->devices[r]);
     TY_CHECK(
         ty_cluster_ring(s->cluster, stage->devices, stage->replicas, &bandwidth, &latency_s, error),
         status, done);
@@ -243,7 +243,7 @@ static void write_row(const struct row *row, const subject *s, const ty_timeline
     ty_json_put_string(&writer, "name", row->name);
     ty_json_put_string(&writer, "cluster", row->cluster);
     ty_json_put_uint(&writer, "devices", row->devices);
-    ty_json_put_uint(&writer, "ranks", ty_plan_process_count(s->plan));
+    ty_json_put_uint(&writer, "ranks", ty_plan_rank_count(s->plan));
     ty_json_put_uint(&writer, "classes", classes);
     ty_json_put_string(&writer, "resolution", row->resolution == TY_FLOW ? "flow" : "chunk");
     ty_json_put_string(&writer, "fold", row->no_fold ? "no" : "yes");
@@ -258,7 +258,7 @@ static void write_row(const struct row *row, const subject *s, const ty_timeline
 /* The odd ranks are spread over all. */
 static ty_status slow_down(const struct row *row, const subject *s, double **out, ty_error *error)
 {
-    const uint32_t ranks = ty_plan_process_count(s->plan);
+    const uint32_t ranks = ty_plan_rank_count(s->plan);
     double *slowdowns = ty_alloc(ranks, sizeof *slowdowns);
 
     TY_TRY(ty_check_memory(slowdowns != NULL, error));

@@ -296,7 +296,7 @@ ty_status launch_open(const cli_options *options, const char *plan_path, ty_plan
 /* ---- simulation_details.c ---------------------------------------------------------------- */
 
 typedef struct simulation_curve {
-    uint32_t rank, count;
+    uint32_t stage_replica, count;
     ty_memory_point *points;
 } simulation_curve;
 /** What a simulation tells beyond the step time. */

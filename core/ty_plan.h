@@ -38,7 +38,7 @@ typedef enum ty_schedule {
     TY_SCHEDULE_COUNT
 } ty_schedule;
 
-/** Which sets of weights a position keeps. */
+/** Which sets of weights a pipeline rank keeps. */
 typedef enum ty_weight_versions {
     TY_WEIGHTS_ONE,       /* the newest */
     TY_WEIGHTS_DOUBLE,    /* a step uses the version before the newest */
@@ -50,14 +50,14 @@ typedef struct ty_schedule_row {
     const char *megatron;    /* how Megatron-LM calls it, or NULL: it has none like it */
     const char *torchtitan;  /* likewise, of pipeline_parallel_schedule */
     bool is_usual;           /* searched unless another is asked for */
-    bool is_interleaved;     /* several stages on each position */
+    bool is_interleaved;     /* several stages on each pipeline rank */
     bool needs_pipeline;     /* one stage alone has no use for it */
     bool is_asynchronous;    /* weights are updated while micro-batches are in flight */
     bool splits_backward;    /* first the gradients of activations, later those of weights */
     bool has_full_in_flight; /* all micro-batches of a step are in flight */
     ty_weight_versions versions;
     uint8_t most_zero;       /* the highest ZeRO level that it can have */
-    uint8_t least_per_stage; /* micro-batches of each replica, for each position: at least */
+    uint8_t least_per_stage; /* micro-batches of each replica, for each pipeline rank: at least */
     uint8_t warmup_times;    /* forwards ahead of the first backward, in those of 1F1B */
 } ty_schedule_row;
 
@@ -71,30 +71,30 @@ const char *ty_schedule_name(ty_schedule schedule);
 ty_schedule ty_schedule_default(bool is_interleaved);
 
 /** Whether a schedule serves one stage and replicas of the whole network: synchronous, with one
- * stage a position and one backward. */
+ * stage a pipeline rank and one backward. */
 bool ty_schedule_is_plain(ty_schedule schedule);
 
 /** The weights kept beside the newest. @param lead updates that a micro-batch can be behind, of the
- *  position's program */
+ *  pipeline rank's program */
 uint32_t ty_schedule_stashed_versions(ty_schedule schedule, uint32_t lead);
 
 /** What a schedule is asked to do. */
 typedef struct ty_schedule_use {
-    uint32_t positions;     /* devices of a pipeline, at least 1 */
-    uint32_t interleave;    /* stages on each position, at least 1 */
-    uint32_t micro_batches; /* of each replica */
-    uint32_t zero;          /* level */
-    bool has_segments;      /* recomputation makes segments of a stage */
+    uint32_t pipeline_size;  /* devices of a pipeline, at least 1 */
+    uint32_t virtual_stages; /* stages on each pipeline rank, at least 1 */
+    uint32_t micro_batches;  /* of each replica */
+    uint32_t zero;           /* level */
+    bool has_segments;       /* recomputation makes segments of a stage */
 } ty_schedule_use;
 
 typedef enum ty_schedule_problem {
     TY_SCHEDULE_SUITS,
-    TY_SCHEDULE_INTERLEAVE, /* several stages a position belong to interleaved schedules, and to
-                               those alone */
-    TY_SCHEDULE_MULTIPLE,   /* the micro-batches are no multiple of the positions */
-    TY_SCHEDULE_TOO_FEW,    /* fewer micro-batches than least_per_stage asks for */
-    TY_SCHEDULE_SEGMENTS,   /* recomputation in segments wants backward whole */
-    TY_SCHEDULE_ZERO,       /* it has no sharding of that level */
+    TY_SCHEDULE_VIRTUAL_STAGES, /* several stages a pipeline rank belong to interleaved schedules,
+                               and to those alone */
+    TY_SCHEDULE_MULTIPLE,       /* the micro-batches are no multiple of the pipeline ranks */
+    TY_SCHEDULE_TOO_FEW,        /* fewer micro-batches than least_per_stage asks for */
+    TY_SCHEDULE_SEGMENTS,       /* recomputation in segments wants backward whole */
+    TY_SCHEDULE_ZERO,           /* it has no sharding of that level */
 } ty_schedule_problem;
 
 /** Whether a schedule can do it: the one rule for searching, pinning and reading plans. */
@@ -117,20 +117,21 @@ ty_schedule_problem ty_schedule_check(ty_schedule schedule, const ty_schedule_us
  *                      its part of the tables that embedding bags read (`table_shard`)
  *   parameter servers  replicas, and `servers` that sum their gradients
  *   actors, learners   a first stage without layers plays episodes, from which the second learns
- *   interleaved        `interleave` stages, far apart in the network, share their devices
+ *   interleaved        `virtual_stages` stages, far apart in the network, share their devices
  * A step has `micro_batches` micro-batches of `micro_batch_size` samples, numbered through all
  * replicas: micro-batch m is done by replica m mod r of each stage. Gradient accumulation is a
  * stage whose replicas each do several micro-batches.
  *
- * Positions: with interleave v, stages s, s + P, s + 2P, ... lie on the same devices, P =
- * stage_count / v being the number of positions of the pipeline. Without interleaving a position is
- * a stage. A position's program runs all its stages.
+ * Pipeline ranks: with interleave v, stages s, s + P, s + 2P, ... lie on the same devices, P =
+ * stage_count / v being the number of pipeline ranks of the pipeline. Without interleaving a
+ * pipeline rank is a stage. A pipeline rank's program runs all its stages.
  *
- * Ranks are numbered position by position: rank = replicas of all earlier positions + own replica
- * index. A rank is a replica: with tensor, context or expert parallelism a group of devices, its
- * lanes, which run the same program in step, each on its share of every layer (see "Lanes").
- * Whatever is said of a rank's transfers holds for each lane with the same lane of its partners,
- * and an exchange of gradients takes place among all lanes that have the same ones.
+ * Stage replicas are numbered pipeline rank by pipeline rank: stage replica = replicas of all
+ * earlier pipeline ranks + own replica index. A stage replica is a replica: with tensor, context or
+ * expert parallelism a group of devices, its ranks, which run the same program in step, each on its
+ * share of every layer (see "Ranks"). Whatever is said of a stage replica's transfers holds for
+ * each rank with the same rank of its partners, and an exchange of gradients takes place among all
+ * ranks that have the same ones.
  *
  * A plan is self-contained: it carries the workload, the cluster, the stack and the profile it was
  * made from, with the digests of what it is made for. The stack changes what is predicted of a
@@ -170,8 +171,8 @@ ty_status ty_recompute_parse(const char *text, ty_recompute *recompute, uint32_t
 typedef struct ty_plan_stage {
     uint32_t first_layer, layer_count;
     uint32_t replicas;
-    uint32_t *devices; /* [replicas][lanes]: device index in the cluster; the same for all stages of
-                          a position */
+    uint32_t *devices; /* [replicas][ranks]: device index in the cluster; the same for all stages of
+                          a pipeline rank */
     /* elementwise, operator, full: instructions make segments again; selective, and scores in
      * operator: the executor's backward of attention does so by itself, no instruction says it */
     ty_recompute recompute;
@@ -190,10 +191,10 @@ typedef struct ty_plan_stage {
  * include layers without parameters, but not only such, and no frozen ones with parameters: the
  * gradients of a bucket lie side by side.
  *
- * With expert parallelism, what expert lanes divide (routed experts, tables) is on fewer lanes than
- * everything else, so a bucket whose layers have some is two: one of everything else, and right
- * behind it, with the same layers, one `of_experts`; where there is nothing else, that one alone.
- * Divided tables are in one bucket, all of them.
+ * With expert parallelism, what expert-parallel ranks divide (routed experts, tables) is on fewer
+ * ranks than everything else, so a bucket whose layers have some is two: one of everything else,
+ * and right behind it, with the same layers, one `of_experts`; where there is nothing else, that
+ * one alone. Divided tables are in one bucket, all of them.
  */
 typedef struct ty_bucket {
     uint32_t stage; /* of a tied weight: the owner's, the earlier one */
@@ -201,22 +202,22 @@ typedef struct ty_bucket {
     /* The other stage of a tied weight, else TY_NO_STAGE; the bucket then is the one weight matrix
      * of `first_layer`, the owner, and `layer_count` is 1. */
     uint32_t tied_stage;
-    /* Only with expert parallelism: what expert lanes divide of its layers, routed experts and
-     * tables */
+    /* Only with expert parallelism: what expert-parallel ranks divide of its layers, routed experts
+     * and tables */
     bool of_experts;
-    uint64_t gradient_bytes; /* of one lane, uncompressed, fp32: ty_bucket_gradient_bytes */
+    uint64_t gradient_bytes; /* of one rank, uncompressed, fp32: ty_bucket_gradient_bytes */
     ty_algorithm algorithm;
     ty_compression compression;
 } ty_bucket;
 #define TY_NO_STAGE UINT32_MAX
 #define TY_GRADIENT_ELEMENT_BYTES 4 /* gradients are fp32 */
 
-/** How expert lanes divide the tables of embedding bags among them. */
+/** How expert-parallel ranks divide the tables of embedding bags among them. */
 typedef enum ty_table_shard {
     TY_TABLES_WHOLE,  /* each has all of all of them */
     TY_TABLES_ROW,    /* each an equal part of the rows of each */
     TY_TABLES_COLUMN, /* each an equal part of the numbers of every row */
-    TY_TABLES_TABLE, /* each whole ones: the largest first, to the lane with the fewest bytes so far
+    TY_TABLES_TABLE, /* each whole ones: the largest first, to the rank with the fewest bytes so far
                       */
     TY_TABLE_SHARD_COUNT
 } ty_table_shard;
@@ -235,15 +236,15 @@ const char *ty_server_shard_name(ty_server_shard shard); /* "size" */
 /**
  * Devices that train nothing and sum gradients instead: dedicated parameter servers. In every
  * exchange each replica sends each server its part of the gradients (push); a server adds up the
- * replicas' parts in the order of their ranks and sends all of them the sum (pull) when the whole
- * part of the bucket is summed. Replicas update their weights themselves, so what is learnt is what
- * an all-reduce would have taught (Jiang et al., "BytePS", OSDI 2020, section 4.2: a summation
- * service), and late gradients (`staleness`) are as late as without.
+ * replicas' parts in the order of their stage replicas and sends all of them the sum (pull) when
+ * the whole part of the bucket is summed. Replicas update their weights themselves, so what is
+ * learnt is what an all-reduce would have taught (Jiang et al., "BytePS", OSDI 2020, section 4.2: a
+ * summation service), and late gradients (`staleness`) are as late as without.
  *
- * They are for plans of one stage of replicas without lanes or ZeRO, whose buckets are all
- * exchanged by TY_PARAMETER_SERVER, as they are, in fp16 or in bf16. Servers are no ranks of the
- * program: a job has them as processes behind those that train, server s as process
- * ty_plan_process_count + s.
+ * They are for plans of one stage of replicas without ranks or ZeRO, whose buckets are all
+ * exchanged by TY_PARAMETER_SERVER, as they are, in fp16 or in bf16. Servers are no stage replicas
+ * of the program: a job has them as processes behind those that train, server s as process
+ * ty_plan_rank_count + s.
  */
 typedef struct ty_plan_servers {
     uint32_t count;    /* 0: every member of a bucket serves an equal share of it */
@@ -266,7 +267,7 @@ typedef struct ty_step_summary {
     double step_time_s;
     double samples_per_s;
     double tokens_per_s; /* 0 where samples are not sequences */
-    /* Shares of the step, averaged over ranks; they add up to 1. */
+    /* Shares of the step, averaged over stage replicas; they add up to 1. */
     double compute_share;
     double exposed_collective_share; /* compute waits for a gradient collective or its codec */
     double exposed_transfer_share;   /* compute waits for a neighbour's activation while it is being
@@ -392,13 +393,13 @@ typedef struct ty_plan {
     ty_schedule schedule;
     uint32_t global_batch; /* = micro_batches * micro_batch_size */
     uint32_t micro_batch_size, micro_batches;
-    uint32_t interleave; /* stages a position; 0 counts as 1 */
-    /* Lanes a replica, their product; each 0 counts as 1. */
+    uint32_t virtual_stages; /* stages a pipeline rank; 0 counts as 1 */
+    /* Ranks a replica, their product; each 0 counts as 1. */
     uint32_t tensor_parallel, context_parallel, expert_parallel;
     bool sequence_parallel; /* what tensor parallelism leaves whole is divided along the sequence */
     ty_table_shard table_shard; /* otherwise than whole only with expert parallelism */
     /* 1: optimizer state is sharded over all that exchange its gradients (a stage's replicas and
-     * those of their lanes that have the same weights), 2: gradients too, 3: weights too; 0:
+     * those of their ranks that have the same weights), 2: gradients too, 3: weights too; 0:
      * nothing (Rajbhandari et al., "ZeRO", SC 2020) */
     uint32_t zero;
     /* Steps that a gradient may be late: the exchange of step t may take until the end of step t +
@@ -542,7 +543,7 @@ const char *ty_priority_refusal(const ty_priority_use *use);
 const char *ty_plan_priority_refusal(const ty_plan *plan);
 
 /**
- * What storage and decoding let through while all that read the samples do so at once: the lanes of
+ * What storage and decoding let through while all that read the samples do so at once: the ranks of
  * the first stage's replicas, each its part of their micro-batches. Nothing limits it where the
  * plan has no cluster, or one without storage, and nothing is said of decoding.
  */
@@ -605,8 +606,8 @@ bool ty_plan_state_is_of_ranks(const ty_plan *plan);
 /**
  * Equal of plans that can go on from each other's checkpoints: of one workload (but for the size of
  * its images), seed and optimizer (but for learning rate, and for momentum where both have some),
- * with the same stages, interleaving and lanes, and where the state is of ranks with the same
- * replicas, micro-batches and buckets.
+ * with the same stages, interleaving and ranks, and where the state is of stage replicas with the
+ * same replicas, micro-batches and buckets.
  */
 ty_status ty_plan_state_digest(const ty_plan *plan, ty_digest *out, ty_error *error) TY_MUST_CHECK;
 /** Digest of what is to be run (not of predictions, candidates, the samples' way and the stack). */
@@ -615,37 +616,39 @@ ty_status ty_plan_digest(const ty_plan *plan, ty_digest *out, ty_error *error) T
 /** Beyond these a plan is refused as absurd. */
 #define TY_MAX_RANKS 1000000
 #define TY_MAX_MICRO_BATCHES 1000000
-#define TY_MAX_LANES 1024 /* of each kind */
+#define TY_MAX_PARALLEL_SIZE 1024 /* of each kind */
 #define TY_MAX_STALENESS 64
 #define TY_MAX_STAGES_OF_A_PLAN 10000
+uint32_t ty_plan_stage_replica_count(const ty_plan *plan);
+/** Processes that run a plan, one for each rank of each stage replica: process p is rank p % width
+ * of stage replica p / width. */
 uint32_t ty_plan_rank_count(const ty_plan *plan);
-/** Processes that run a plan, one for each lane of each rank: process p is lane p % width of rank
- * p / width. */
-uint32_t ty_plan_process_count(const ty_plan *plan);
 /** With the servers: as many as a job is started with. */
 uint32_t ty_plan_launched_count(const ty_plan *plan);
 /** The device of a launched process. */
-uint32_t ty_plan_device_of_process(const ty_plan *plan, uint32_t process);
-/** Stages a position, at least 1; and lanes a rank, of all kinds, at least 1. */
-uint32_t ty_plan_interleave(const ty_plan *plan);
-uint32_t ty_plan_width(const ty_plan *plan);
-uint32_t ty_plan_position_count(const ty_plan *plan);
-/** A rank's position, which is also its first stage. */
-uint32_t ty_plan_stage_of_rank(const ty_plan *plan, uint32_t rank);
-/** First rank of a stage's position; with stage == stage_count the number of ranks. */
-uint32_t ty_plan_first_rank(const ty_plan *plan, uint32_t stage);
+uint32_t ty_plan_device_of_rank(const ty_plan *plan, uint32_t rank);
+/** Stages a pipeline rank, at least 1; and ranks a stage replica, of all kinds, at least 1. */
+uint32_t ty_plan_virtual_stages(const ty_plan *plan);
+uint32_t ty_plan_replica_ranks(const ty_plan *plan);
+uint32_t ty_plan_pipeline_size(const ty_plan *plan);
+/** A stage replica's pipeline rank, which is also its first stage. */
+uint32_t ty_plan_stage_of_replica(const ty_plan *plan, uint32_t stage_replica);
+/** First stage replica of a stage's pipeline rank; with stage == stage_count the number of stage
+ * replicas. */
+uint32_t ty_plan_first_replica(const ty_plan *plan, uint32_t stage);
 /**
- * The plan as if each device were a rank: `replicas` times the lanes, in one lane, and as many more
- * micro-batches. Transfers are between the same devices, so a timeline of devices (rank: process)
- * is one of this plan and its program. It is for looking at: exchanges have all lanes as members,
- * and it passes no check.
+ * The plan as if each device were a stage replica: `replicas` times the ranks, in one rank, and as
+ * many more micro-batches. Transfers are between the same devices, so a timeline of devices (stage
+ * replica: process) is one of this plan and its program. It is for looking at: exchanges have all
+ * ranks as members, and it passes no check.
  * @param out [out] free with ty_plan_view_free before `plan`, whose parts it uses
  */
 ty_status ty_plan_by_device(const ty_plan *plan, ty_plan **out, ty_error *error) TY_MUST_CHECK;
 void ty_plan_view_free(ty_plan *view);
-/** The device of a rank's first lane. */
-uint32_t ty_plan_device_of_rank(const ty_plan *plan, uint32_t rank);
-uint32_t ty_plan_device_of_lane(const ty_plan *plan, uint32_t rank, uint32_t lane);
+/** The device of a stage replica's first rank. */
+uint32_t ty_plan_device_of_replica(const ty_plan *plan, uint32_t stage_replica);
+uint32_t ty_plan_device_of_replica_rank(const ty_plan *plan, uint32_t stage_replica,
+                                        uint32_t replica_rank);
 /** The stage that holds a layer. */
 uint32_t ty_plan_stage_of_layer(const ty_plan *plan, uint32_t layer);
 /**
@@ -665,7 +668,7 @@ typedef struct ty_bucket_matrix {
 /**
  * The matrices of a bucket's gradients, in memory order; what lies between them is vectors. Layers
  * whose attributes do not say which matrices they have (opaque ones) have none, nor have
- * those that are divided among lanes.
+ * those that are divided among ranks.
  * @param matrices [out] room for as many as a call with NULL returns, or NULL to count
  */
 uint32_t ty_bucket_matrices(const ty_plan *plan, const ty_bucket *bucket,
@@ -684,7 +687,7 @@ uint32_t ty_layer_matrices(const ty_workload *workload, uint32_t layer,
  * Whether the gradient of a layer may travel as rows (TY_COMPRESSION_ROWS): a trained embedding
  * whose matrix no other layer uses, whole on every replica, of which a step touches at most as many
  * rows as a replica has tokens. O(layers).
- * @return TY_EINVAL with the reason: another kind of layer, tied, frozen, lanes, ZeRO, local steps
+ * @return TY_EINVAL with the reason: another kind of layer, tied, frozen, ranks, ZeRO, local steps
  *         (weights are averaged then), evolution, 2^32 - 1 rows or more
  */
 ty_status ty_rows_check(const ty_plan *plan, uint32_t layer, ty_error *error) TY_MUST_CHECK;
@@ -712,31 +715,33 @@ uint64_t ty_bucket_exchange_bytes(const ty_plan *plan, const ty_bucket *bucket);
 /** Steps between two exchanges of a bucket: the workload's local steps, 1 without; a tied weight's
  *  gradients belong together in every step. */
 uint32_t ty_plan_exchange_interval(const ty_plan *plan, const ty_bucket *bucket);
-/** Ranks that take part in a bucket, ascending. @param ranks [out] room for ty_plan_rank_count. */
-uint32_t ty_bucket_members(const ty_plan *plan, const ty_bucket *bucket, uint32_t *ranks);
+/** Stage replicas that take part in a bucket, ascending. @param stage_replicas [out] room for
+ * ty_plan_stage_replica_count. */
+uint32_t ty_bucket_members(const ty_plan *plan, const ty_bucket *bucket, uint32_t *stage_replicas);
 /** How many they are. */
 uint32_t ty_bucket_member_count(const ty_plan *plan, const ty_bucket *bucket);
 
 /*
  * A bucket is exchanged by several groups side by side, which have different gradients. In a group
- * are, of each member rank, the lanes that have the same: all context and expert lanes with one
- * number of their tensor lane; of experts the context lanes only.
+ * are, of each member stage replica, the ranks that have the same: all context-parallel and
+ * expert-parallel ranks with one number of their tensor-parallel rank; of experts the
+ * context-parallel ranks only.
  */
-/** Lanes of each rank in one group. */
-uint32_t ty_bucket_lane_count(const ty_plan *plan, const ty_bucket *bucket);
-/** Groups: all lanes / ty_bucket_lane_count. */
+/** Ranks of each stage replica in one group. */
+uint32_t ty_bucket_rank_count(const ty_plan *plan, const ty_bucket *bucket);
+/** Groups: all ranks / ty_bucket_rank_count. */
 uint32_t ty_bucket_group_count(const ty_plan *plan, const ty_bucket *bucket);
-/** The n-th lane of a rank in a group; and the group that a lane is in. */
-uint32_t ty_bucket_lane(const ty_plan *plan, const ty_bucket *bucket, uint32_t group, uint32_t n);
-uint32_t ty_bucket_group_of(const ty_plan *plan, const ty_bucket *bucket, uint32_t lane);
-/** Devices of a group: its lanes of all members. With one there is nothing to exchange. */
+/** The n-th rank of a stage replica in a group; and the group that a rank is in. */
+uint32_t ty_bucket_rank(const ty_plan *plan, const ty_bucket *bucket, uint32_t group, uint32_t n);
+uint32_t ty_bucket_group_of(const ty_plan *plan, const ty_bucket *bucket, uint32_t replica_rank);
+/** Devices of a group: its ranks of all members. With one there is nothing to exchange. */
 uint32_t ty_bucket_device_count(const ty_plan *plan, const ty_bucket *bucket);
-/** Them, by member and then by lane. @param devices [out] room for ty_bucket_device_count */
+/** Them, by member and then by rank. @param devices [out] room for ty_bucket_device_count */
 uint32_t ty_bucket_devices(const ty_plan *plan, const ty_bucket *bucket, uint32_t group,
                            uint32_t *devices);
-/** The same as processes: lane l of rank r is process r * ty_plan_width + l. */
-uint32_t ty_bucket_processes(const ty_plan *plan, const ty_bucket *bucket, uint32_t group,
-                             uint32_t *processes);
+/** The same as processes: rank l of stage replica r is process r * ty_plan_replica_ranks + l. */
+uint32_t ty_bucket_ranks(const ty_plan *plan, const ty_bucket *bucket, uint32_t group,
+                         uint32_t *ranks);
 
 /* ---- Actors ------------------------------------------------------------------------------- */
 
@@ -773,7 +778,7 @@ uint32_t ty_plan_policy_messages(const ty_plan *plan, uint32_t stage);
 /** Bytes of one: of all weights or of a part, 4 for each. */
 uint64_t ty_plan_policy_bytes(const ty_plan *plan);
 /** What a plan has that is not combined with playing episodes, in words behind "...: "; NULL:
- * nothing, or there are none to play. Of a plan of which at least the workload, lanes, ZeRO,
+ * nothing, or there are none to play. Of a plan of which at least the workload, ranks, ZeRO,
  * staleness and schedule are there; ty_plan_priority_refusal is of the order. */
 const char *ty_plan_acting_refusal(const ty_plan *plan);
 /** Whether so many actors and learners go together. */
@@ -808,67 +813,70 @@ enum { TY_SERVER_WINDOW = 4, TY_SERVER_PIECE_BYTES = 256 * 1024 };
  * meanwhile. */
 uint64_t ty_server_bytes(const ty_plan *plan, const ty_server_map *map, uint32_t server);
 
-/* ---- Lanes -------------------------------------------------------------------------------- */
+/* ---- Ranks -------------------------------------------------------------------------------- */
 
 /**
- * Along which a rank's work is divided among its lanes. The lane with the numbers e, c and t is
- * lane (e * context_parallel + c) * tensor_parallel + t.
+ * Along which a stage replica's work is divided among its ranks. The rank with the numbers e, c and
+ * t is rank (e * context_parallel + c) * tensor_parallel + t.
  *
- * Tensor lanes have each their part of the weights: see "Tensor parallelism".
+ * Tensor-parallel ranks have each their part of the weights: see "Tensor parallelism".
  *
- * Context lanes have each their part of every sequence (Dubey et al., "The Llama 3 Herd of Models",
- * 2024, section 3.3.2): work, stash and transfers of all layers are divided, weights are whole on
- * each. Attention gathers keys and values of the whole sequence, in backward again, and scatters
- * the sums of their gradients. A lane has two runs of a sequence, one from the front and one from
- * the end (ty_context_run_start), so that causal attention is in balance.
+ * Context-parallel ranks have each their part of every sequence (Dubey et al., "The Llama 3 Herd of
+ * Models", 2024, section 3.3.2): work, stash and transfers of all layers are divided, weights are
+ * whole on each. Attention gathers keys and values of the whole sequence, in backward again, and
+ * scatters the sums of their gradients. A rank has two runs of a sequence, one from the front and
+ * one from the end (ty_context_run_start), so that causal attention is in balance.
  *
- * Expert lanes have each their samples of a micro-batch, and of every moe layer their experts
- * (Lepikhin et al., "GShard", ICLR 2021, section 3): work, stash and transfers of all layers are
- * divided, other weights are whole on each. Tokens travel to their experts and back by an
- * all-to-all each way. Experts are taken to be chosen equally often. Tables of embedding bags are
- * what they divide likewise: see "Tables".
+ * Expert-parallel ranks have each their samples of a micro-batch, and of every moe layer their
+ * experts (Lepikhin et al., "GShard", ICLR 2021, section 3): work, stash and transfers of all
+ * layers are divided, other weights are whole on each. Tokens travel to their experts and back by
+ * an all-to-all each way. Experts are taken to be chosen equally often. Tables of embedding bags
+ * are what they divide likewise: see "Tables".
  */
-typedef enum ty_lane_kind {
-    TY_TENSOR_LANES,
-    TY_CONTEXT_LANES,
-    TY_EXPERT_LANES,
-    TY_LANE_KIND_COUNT
-} ty_lane_kind;
-const char *ty_lane_kind_name(ty_lane_kind kind); /* "tensor" */
-/** How many of a kind a rank has, at least 1. */
-uint32_t ty_plan_lanes(const ty_plan *plan, ty_lane_kind kind);
-/** The lane with number n of a kind and all other numbers as those of `lane`. */
-uint32_t ty_plan_lane_along(const ty_plan *plan, ty_lane_kind kind, uint32_t lane, uint32_t n);
-/** Runs of a sequence that each of several context lanes has, of length / (2 lanes) tokens each. */
+typedef enum ty_parallelism {
+    TY_TENSOR_PARALLEL,
+    TY_CONTEXT_PARALLEL,
+    TY_EXPERT_PARALLEL,
+    TY_PARALLELISM_COUNT
+} ty_parallelism;
+const char *ty_parallelism_name(ty_parallelism kind); /* "tensor" */
+/** How many of a kind a stage replica has, at least 1. */
+uint32_t ty_plan_parallel_size(const ty_plan *plan, ty_parallelism kind);
+/** The rank with number n of a kind and all other numbers as those of `replica_rank`. */
+uint32_t ty_plan_rank_along(const ty_plan *plan, ty_parallelism kind, uint32_t replica_rank,
+                            uint32_t n);
+/** Runs of a sequence that each of several context-parallel ranks has, of length / (2 ranks) tokens
+ * each. */
 #define TY_CONTEXT_RUNS 2
-/** The token that the first (0) or second (1) run of a context lane starts at: the lane's part from
- * the front of a sequence of `length`, and its part from the end (Dubey et al., ibid.). */
-uint64_t ty_context_run_start(uint64_t length, uint32_t lanes, uint32_t lane, uint32_t run);
-/** Whether `lanes` context lanes can divide the sequences of a workload, in two parts for each:
- * else TY_EINVAL naming the layer. */
-ty_status ty_context_check(const ty_workload *workload, uint32_t lanes,
+/** The token that the first (0) or second (1) run of a context-parallel rank starts at: the rank's
+ * part from the front of a sequence of `length`, and its part from the end (Dubey et al., ibid.).
+ */
+uint64_t ty_context_run_start(uint64_t length, uint32_t ranks, uint32_t rank, uint32_t run);
+/** Whether `ranks` context-parallel ranks can divide the sequences of a workload, in two parts for
+ * each: else TY_EINVAL naming the layer. */
+ty_status ty_context_check(const ty_workload *workload, uint32_t ranks,
                            ty_error *error) TY_MUST_CHECK;
-/** Whether `lanes` divide the experts of all moe layers, and the tables as asked; there is one or
+/** Whether `ranks` divide the experts of all moe layers, and the tables as asked; there is one or
  * the other. Else TY_EINVAL. */
-ty_status ty_expert_check(const ty_workload *workload, uint32_t lanes, ty_table_shard tables,
+ty_status ty_expert_check(const ty_workload *workload, uint32_t ranks, ty_table_shard tables,
                           ty_error *error) TY_MUST_CHECK;
-/** Parameters of a layer that expert lanes divide: routed experts, at most its own, or a table; 0
- * without such lanes. */
+/** Parameters of a layer that expert-parallel ranks divide: routed experts, at most its own, or a
+ * table; 0 without such ranks. */
 uint64_t ty_layer_expert_elements(const ty_plan *plan, uint32_t layer);
-/** What the lane that has most of all tables, and a part of the experts, has of them. */
-uint64_t ty_lane_expert_elements(const ty_plan *plan, uint32_t layer);
-/** Share of a layer's parameters, and of its work and stash, that each lane has. */
-double ty_lane_parameter_share(const ty_plan *plan, uint32_t layer);
-double ty_lane_work_share(const ty_plan *plan, uint32_t layer);
-/** What a lane has of something along the sequence that is `bytes` a sample, for a micro-batch: its
- * samples, its part of the sequence; tensor lanes divide nothing of it. */
-uint64_t ty_lane_bytes(const ty_plan *plan, uint64_t bytes);
-/** A collective inside a layer, among the lanes of a kind. */
+/** What the rank that has most of all tables, and a part of the experts, has of them. */
+uint64_t ty_rank_expert_elements(const ty_plan *plan, uint32_t layer);
+/** Share of a layer's parameters, and of its work and stash, that each rank has. */
+double ty_rank_parameter_share(const ty_plan *plan, uint32_t layer);
+double ty_rank_work_share(const ty_plan *plan, uint32_t layer);
+/** What a rank has of something along the sequence that is `bytes` a sample, for a micro-batch: its
+ * samples, its part of the sequence; tensor-parallel ranks divide nothing of it. */
+uint64_t ty_rank_bytes(const ty_plan *plan, uint64_t bytes);
+/** A collective inside a layer, among the ranks of a kind. */
 typedef struct ty_inner_collective {
-    ty_lane_kind among;
+    ty_parallelism among;
     ty_collective_kind kind;
-    uint64_t bytes; /* all-reduce, reduce-scatter: each lane's input; all-gather: each lane's part;
-                       all-to-all: all that a lane has for all */
+    uint64_t bytes; /* all-reduce, reduce-scatter: each rank's input; all-gather: each rank's part;
+                       all-to-all: all that a rank has for all */
     uint32_t count;
     uint32_t experts, chosen; /* of moe: of so many experts each token goes to so many, a copy for
                                  each; 0 else */
@@ -879,17 +887,17 @@ typedef struct ty_inner_collective {
 double ty_expert_parts_met(const ty_inner_collective *inner, double parts, double most);
 #define TY_MAX_INNER_COLLECTIVES 8
 /**
- * What one pass of a layer over one micro-batch exchanges inside a rank.
- * Tensor lanes: an all-reduce behind attention and behind the mlp forward, and one before each
- * backward; with sequence parallelism each is an all-gather and a reduce-scatter instead, and
+ * What one pass of a layer over one micro-batch exchanges inside a stage replica.
+ * Tensor-parallel ranks: an all-reduce behind attention and behind the mlp forward, and one before
+ * each backward; with sequence parallelism each is an all-gather and a reduce-scatter instead, and
  * backward of trained layers gathers their inputs once more (Korthikanti et al., section 4.2.2: a
- * lane keeps its own part). With fewer key and value heads than lanes an all-gather of the
+ * rank keeps its own part). With fewer key and value heads than ranks an all-gather of the
  * projections, backward a reduce-scatter. Attention to another sequence does for that one what
- * it does for its own, but for the sum forward. Context lanes: of attention an all-gather of keys
- * and values, and backward besides a reduce-scatter of their gradients. Latents (DeepSeek-V2) are
- * expanded before. Expert lanes: of moe two all-to-alls of the tokens' copies, one to the experts
- * and one back; with sequence parallelism of each tensor lane's part; of the first bag what is told
- * under "Tables".
+ * it does for its own, but for the sum forward. Context-parallel ranks: of attention an all-gather
+ * of keys and values, and backward besides a reduce-scatter of their gradients. Latents
+ * (DeepSeek-V2) are expanded before. Expert-parallel ranks: of moe two all-to-alls of the tokens'
+ * copies, one to the experts and one back; with sequence parallelism of each tensor-parallel rank's
+ * part; of the first bag what is told under "Tables".
  * @param out [out] room for TY_MAX_INNER_COLLECTIVES
  * @return how many
  */
@@ -899,77 +907,77 @@ uint32_t ty_layer_inner_collectives(const ty_plan *plan, uint32_t layer, bool is
 /* ---- Tables ------------------------------------------------------------------------------- */
 
 /**
- * What is exchanged for tables that expert lanes divide (Naumov et al., "Deep Learning
+ * What is exchanged for tables that expert-parallel ranks divide (Naumov et al., "Deep Learning
  * Recommendation Model", arXiv:1906.00091, section 4: the other layers are replicas, tables are on
- * devices of their own), all bags of the stage at once, with the first of them. Forward, the lanes
+ * devices of their own), all bags of the stage at once, with the first of them. Forward, the ranks
  * tell each other the indices of their samples:
  *   by rows     each sums, for the samples of all, the rows that it has; sums are reduce-scattered
  *   by columns  each makes its columns of the vectors of all samples, which go by an all-to-all to
- *               the lanes that have the samples
+ *               the ranks that have the samples
  *   by tables   the same with all columns of its tables, of which alone it is told the indices
- * Backward, the gradients of vectors go the way back, an all-gather or an all-to-all. The lanes of
+ * Backward, the gradients of vectors go the way back, an all-gather or an all-to-all. The ranks of
  * tables are not alike; all figures are those of the one that has most.
  */
 typedef struct ty_table_exchange {
     uint32_t first_bag;            /* TY_NO_LAYER: tables are whole, or there are none */
-    uint64_t indices, own_indices; /* of a sample: all of them, and those that a lane looks up */
-    uint64_t numbers, own_numbers; /* of a sample's vectors: all, and those that a lane makes */
+    uint64_t indices, own_indices; /* of a sample: all of them, and those that a rank looks up */
+    uint64_t numbers, own_numbers; /* of a sample's vectors: all, and those that a rank makes */
 } ty_table_exchange;
 ty_table_exchange ty_plan_tables(const ty_plan *plan);
-/** Of the lanes of tables that are on them whole, the one that has a layer's; and the numbers of
- * all tables of a lane. */
-uint32_t ty_table_lane(const ty_workload *workload, uint32_t lanes, uint32_t layer);
-uint64_t ty_table_lane_elements(const ty_workload *workload, uint32_t lanes, uint32_t lane);
+/** Of the ranks of tables that are on them whole, the one that has a layer's; and the numbers of
+ * all tables of a rank. */
+uint32_t ty_table_rank(const ty_workload *workload, uint32_t ranks, uint32_t layer);
+uint64_t ty_table_rank_elements(const ty_workload *workload, uint32_t ranks, uint32_t rank);
 /** Why a stage cannot recompute in a way where tables are divided, in words behind "...: "; NULL:
  * it can. */
 const char *ty_table_recompute_refusal(ty_table_shard tables, ty_recompute recompute);
-/** Whether a bucket of what expert lanes divide has the layers of the one before it. */
+/** Whether a bucket of what expert-parallel ranks divide has the layers of the one before it. */
 bool ty_bucket_is_beside(const ty_plan *plan, uint32_t bucket);
 
 /* ---- Tensor parallelism ------------------------------------------------------------------- */
 
 /** Parts that the sequences between divided layers are in: with sequence parallelism one for each
- * tensor and context lane, else 1. */
+ * tensor-parallel and context-parallel rank, else 1. */
 uint32_t ty_plan_sequence_parts(const ty_plan *plan);
-/** Whether some lane would have a part of a head of keys and values, where there are more lanes
+/** Whether some rank would have a part of a head of keys and values, where there are more ranks
  * than such heads. */
-bool ty_tensor_shares_key_heads(const ty_workload *workload, uint32_t lanes);
+bool ty_tensor_shares_key_heads(const ty_workload *workload, uint32_t ranks);
 /**
- * Whether `lanes` can divide a workload: the heads of attention and the hidden features of mlps and
+ * Whether `ranks` can divide a workload: the heads of attention and the hidden features of mlps and
  * experts are multiples of them; key and value heads are multiples or divisors; the sequences of
  * these layers are multiples of `sequence_parts` (ty_plan_sequence_parts). A vocabulary is padded.
- * Of fewer key and value heads than lanes several lanes use the same: each makes its part of the
+ * Of fewer key and value heads than ranks several ranks use the same: each makes its part of the
  * projections, and they are gathered (Megatron-LM, megatron/core/transformer/attention.py,
  * "num_query_groups < world_size").
  * @return TY_EINVAL naming the layer, what it has, and what was expected
  */
-ty_status ty_tensor_check(const ty_workload *workload, uint32_t lanes, uint32_t sequence_parts,
+ty_status ty_tensor_check(const ty_workload *workload, uint32_t ranks, uint32_t sequence_parts,
                           ty_error *error) TY_MUST_CHECK;
 /**
  * Whether the worker can besides divide a range of layers: their features, those of shared experts
- * and key and value heads are multiples of `lanes`, only classes of tokens are divided, as are both
+ * and key and value heads are multiples of `ranks`, only classes of tokens are divided, as are both
  * users of a tied matrix or none; with more than one sequence part every layer is of tokens.
  * @return as ty_tensor_check, or TY_EUNSUPPORTED naming the layer
  */
-ty_status ty_tensor_run_check(const ty_workload *workload, uint32_t lanes, uint32_t sequence_parts,
+ty_status ty_tensor_run_check(const ty_workload *workload, uint32_t ranks, uint32_t sequence_parts,
                               uint32_t first_layer, uint32_t layer_count,
                               ty_error *error) TY_MUST_CHECK;
-/** Share of a layer's parameters, and of its work and stash, that each tensor lane has: 1 / lanes
- * or 1. All parameters of a divided layer are divided, biases and positions too: each lane adds its
- * part of them to what the lanes then sum. */
+/** Share of a layer's parameters, and of its work and stash, that each tensor-parallel rank has: 1
+ * / ranks or 1. All parameters of a divided layer are divided, biases and positions too: each rank
+ * adds its part of them to what the ranks then sum. */
 double ty_tensor_parameter_share(const ty_plan *plan, uint32_t layer);
 double ty_tensor_work_share(const ty_plan *plan, uint32_t layer);
 
 /**
- * Bytes of a bucket's gradients that the tensor lanes of a rank sum (all-reduce) before its update,
- * once a step. Parameters that every lane has whole (norms) need it where lanes saw different parts
- * of the sequence, and where a compression chose differently on each lane; of a sharded bucket the
- * own share of them. 0: every lane has their gradients already.
+ * Bytes of a bucket's gradients that the tensor-parallel ranks of a stage replica sum (all-reduce)
+ * before its update, once a step. Parameters that every rank has whole (norms) need it where ranks
+ * saw different parts of the sequence, and where a compression chose differently on each rank; of a
+ * sharded bucket the own share of them. 0: every rank has their gradients already.
  */
-uint64_t ty_bucket_lane_bytes(const ty_plan *plan, const ty_bucket *bucket);
-/** Bytes of a sample that each tensor lane has of what a layer makes: its part of the sequence, or
- * of the vocabulary, or all. */
-uint64_t ty_layer_lane_bytes(const ty_plan *plan, uint32_t layer);
+uint64_t ty_bucket_rank_bytes(const ty_plan *plan, const ty_bucket *bucket);
+/** Bytes of a sample that each tensor-parallel rank has of what a layer makes: its part of the
+ * sequence, or of the vocabulary, or all. */
+uint64_t ty_layer_rank_bytes(const ty_plan *plan, uint32_t layer);
 
 /* A summary as a JSON object, the same wherever it stands. */
 void ty_step_summary_to_json(const ty_step_summary *summary, ty_json_writer *writer,
@@ -1036,8 +1044,8 @@ ty_status ty_plan_mark_again(const ty_plan *plan, ty_layer_again *again,
 /** Of a layer's forward flop, what recomputing makes again: all, that of its second product, or
  * none. */
 double ty_layer_recompute_share(const ty_layer *layer, ty_again again);
-/** What recomputing a layer exchanges inside a rank: as its forward, but for what belongs to a
- * product that is not made again. @param out as in ty_layer_inner_collectives */
+/** What recomputing a layer exchanges inside a stage replica: as its forward, but for what belongs
+ * to a product that is not made again. @param out as in ty_layer_inner_collectives */
 uint32_t ty_layer_recompute_collectives(const ty_plan *plan, uint32_t layer, ty_again again,
                                         ty_inner_collective *out);
 

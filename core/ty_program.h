@@ -1,20 +1,20 @@
 /**
  * @file ty_program.h
- * A program says *in which order*: for each position of the pipeline (a stage, or with interleaving
- * the stages that share its devices), the instructions of one step. It is the only place where a
- * schedule is written down; estimate, simulate and execute all walk it.
+ * A program says *in which order*: for each pipeline rank of the pipeline (a stage, or with
+ * interleaving the stages that share its devices), the instructions of one step. It is the only
+ * place where a schedule is written down; estimate, simulate and execute all walk it.
  *
  * What orders what, and nothing else does:
  * - Instructions of one stream run in order.
- * - An instruction also waits for those of its own rank that it names in `waits`.
+ * - An instruction also waits for those of its own stage replica that it names in `waits`.
  * - A receive waits for the send it matches: same micro-batch, opposite direction, neighbouring
  * stages. Sends never wait for their receive: the receiver always has room (the memory model counts
  * it).
  * - A collective starts when all its members have reached it; its members are those of its bucket.
  *
- * One stage program serves all replicas of its position, and all their lanes. `micro_batch` counts
- * a replica's own: replica q of r does, as its k-th, micro-batch k*r + q of the step. The partner
- * of a transfer of micro-batch m is replica m mod r' of the peer stage.
+ * One stage program serves all replicas of its pipeline rank, and all their ranks. `micro_batch`
+ * counts a replica's own: replica q of r does, as its k-th, micro-batch k*r + q of the step. The
+ * partner of a transfer of micro-batch m is replica m mod r' of the peer stage.
  *
  * A bucket that only one device has has no encode, collective or decode; without compression it has
  * no encode and decode. A compression of two phases makes encode, collective, encode, collective,
@@ -32,7 +32,7 @@
  * backward, and readers count each collective as the share of one step in it. In a workload without
  * a backward the buckets are exchanged after the last forward.
  *
- * Loads. Samples that the devices make themselves are loaded in the compute stream. A position
+ * Loads. Samples that the devices make themselves are loaded in the compute stream. A pipeline rank
  * without layers only loads. It sends its samples as an activation and receives the weights after
  * the updates as a gradient. Its begin replaces its weights. The lead of its loads is 1 + lag.
  *
@@ -79,7 +79,7 @@ const char *ty_stream_name(ty_stream stream);
 
 typedef enum ty_op {
     TY_OP_BEGIN,     /* compute: the updates of the step before are over (ZeRO); or the weights that
-                        were received become those of the position */
+                        were received become those of the pipeline rank */
     TY_OP_LOAD,      /* input: samples (first stage) and labels (last stage) of a micro-batch;
                         compute: samples that the device makes */
     TY_OP_FORWARD,   /* compute: layers in order, stash kept for backward */
@@ -122,7 +122,7 @@ uint32_t ty_direction_way(ty_direction direction);
 typedef struct ty_instruction {
     ty_op op;
     ty_stream stream;
-    uint32_t stage; /* of the plan: one of the position's; TY_NO_STAGE for begin */
+    uint32_t stage; /* of the plan: one of the pipeline rank's; TY_NO_STAGE for begin */
     uint32_t lead;  /* rounds ahead; 0 in synchronous schedules without staleness or priority */
     uint32_t first_layer,
         layer_count;      /* load, send, receive: 0, 0; encode, collective, decode, update: the
@@ -147,7 +147,7 @@ typedef struct ty_stage_program {
 
 typedef struct ty_program {
     ty_digest plan_digest;
-    uint32_t stage_count; /* positions: the plan's stages unless they are interleaved */
+    uint32_t stage_count; /* pipeline ranks: the plan's stages unless they are interleaved */
     ty_stage_program *stages;
 } ty_program;
 
@@ -158,8 +158,8 @@ ty_instruction ty_instruction_of(ty_op op);
 /* Building: used by the schedules in planner/. */
 ty_status ty_program_new(const ty_plan *plan, ty_program **out, ty_error *error) TY_MUST_CHECK;
 /**
- * Appends an instruction to a position; one without a stage, unless it is begin, is of the
- * position's first. `waits` are indices this function returned earlier;
+ * Appends an instruction to a pipeline rank; one without a stage, unless it is begin, is of the
+ * pipeline rank's first. `waits` are indices this function returned earlier;
  * TY_NO_INSTRUCTION entries are skipped. The instruction's own wait fields are ignored.
  * @param index [out] of the new instruction; may be NULL
  */
@@ -174,7 +174,8 @@ void ty_program_to_json(const ty_program *program, ty_json_writer *writer, const
 void ty_program_free(ty_program *program);
 
 /**
- * Proves a program complete and free of deadlock before any reader runs it, by walking all ranks.
+ * Proves a program complete and free of deadlock before any reader runs it, by walking all stage
+ * replicas.
  * - Every send has its receive and every receive its send, with equal bytes.
  * - Every collective has all its members, which meet their common collectives in the same order.
  * - Per replica and micro-batch there is one forward of every layer in order, then its backward of
@@ -188,18 +189,18 @@ void ty_program_free(ty_program *program);
  * - Payloads are those of the plan: the tensor that crosses the cut, the bucket's bytes on the
  * wire.
  * - Steps overlap where the plan says so, and updates are as late as its staleness.
- * - Weights for a position without layers leave after all updates, and are there before the loads
- *   of the step they are meant for.
+ * - Weights for a pipeline rank without layers leave after all updates, and are there before the
+ * loads of the step they are meant for.
  * - With the order of `exchange_order` no forward is before the update of its
  *   layers.
  * - The program was lowered from this very plan (digest).
- * - The walk reaches the end of every rank's streams. Otherwise TY_EPARSE names a rank, the
- *   instruction it is stuck at and the partner it waits for.
+ * - The walk reaches the end of every stage replica's streams. Otherwise TY_EPARSE names a stage
+ * replica, the instruction it is stuck at and the partner it waits for.
  */
 ty_status ty_program_check(const ty_plan *plan, const ty_program *program, const char *name,
                            ty_error *error) TY_MUST_CHECK;
 
-/** Instructions of all ranks in one step: the events of one step of a timeline. */
+/** Instructions of all stage replicas in one step: the events of one step of a timeline. */
 uint64_t ty_program_event_count(const ty_plan *plan, const ty_program *program);
 
 /** The most micro-batches whose stash of plan stage `stage` is alive at once on a replica. */
@@ -209,25 +210,26 @@ uint32_t ty_program_peak_in_flight(const ty_program *program, uint32_t stage);
  * of the weights' part; of frozen layers, which have no backward, -1 never comes. */
 int ty_program_stash_change(const ty_stage_program *program, uint32_t instruction);
 /**
- * The most that the stashes of all stages of a position weigh at once on a replica.
- * @param weights [stages of the position]: of one micro-batch of its n-th stage
+ * The most that the stashes of all stages of a pipeline rank weigh at once on a replica.
+ * @param weights [stages of the pipeline rank]: of one micro-batch of its n-th stage
  */
-double ty_program_peak_stash(const ty_program *program, uint32_t position, const double *weights);
+double ty_program_peak_stash(const ty_program *program, uint32_t pipeline_rank,
+                             const double *weights);
 /** The last instruction that computes with what a load brings: then its slot is free. */
 uint32_t ty_program_last_pass(const ty_stage_program *program, uint32_t load);
-/** Versions of the weights that a position of a schedule keeps beside the newest. */
+/** Versions of the weights that a pipeline rank of a schedule keeps beside the newest. */
 uint32_t ty_program_stashed_versions(const ty_program *program, ty_schedule schedule,
-                                     uint32_t position);
+                                     uint32_t pipeline_rank);
 
-/** Rounds a position runs ahead: the largest lead of its instructions. */
-uint32_t ty_program_lead(const ty_program *program, uint32_t position);
-/** Of all positions: so many steps at either end of a run are not like those between. */
+/** Rounds a pipeline rank runs ahead: the largest lead of its instructions. */
+uint32_t ty_program_lead(const ty_program *program, uint32_t pipeline_rank);
+/** Of all pipeline ranks: so many steps at either end of a run are not like those between. */
 uint32_t ty_program_largest_lead(const ty_program *program);
 
 /**
- * Bytes that each process of a rank sends of one micro-batch across the cut before plan stage
- * `stage`; 0 for the first. All tensors that cross are one message, in the order of their layers,
- * each [samples][elements]; gradients likewise, of those that have one
+ * Bytes that each process of a stage replica sends of one micro-batch across the cut before plan
+ * stage `stage`; 0 for the first. All tensors that cross are one message, in the order of their
+ * layers, each [samples][elements]; gradients likewise, of those that have one
  * (ty_workload_cut_gradient_bytes). After a stage without layers: samples that were made
  * there, and part of the weights.
  */
@@ -238,9 +240,9 @@ uint64_t ty_bucket_gather_bytes(const ty_plan *plan, const ty_bucket *bucket);
 /** The micro-batch of the step that replica `replica` of `stage` does as its `micro_batch`-th. */
 uint32_t ty_program_global_micro_batch(const ty_plan *plan, uint32_t stage, uint32_t replica,
                                        uint32_t micro_batch);
-/** The rank a send or receive of `rank` is matched with. */
-uint32_t ty_program_peer_rank(const ty_plan *plan, uint32_t rank,
-                              const ty_instruction *instruction);
+/** The stage replica a send or receive of `stage_replica` is matched with. */
+uint32_t ty_program_peer_replica(const ty_plan *plan, uint32_t stage_replica,
+                                 const ty_instruction *instruction);
 
 /** Readable listing, one instruction a line, per stage: `trainyard estimate --program`. */
 void ty_program_print(const ty_plan *plan, const ty_program *program, ty_text *text);
@@ -269,8 +271,8 @@ typedef struct ty_instruction_cost {
                           0 for what moves nothing */
     double rate_limit_bytes_per_s; /* what the software drives over one edge; 0: no limit but the
                                       link */
-    double inner_s;      /* of a pass or an update: the part of `seconds` in which the lanes of a
-                            rank exchange what tensor parallelism divides */
+    double inner_s;      /* of a pass or an update: the part of `seconds` in which the ranks of a
+                            stage replica exchange what tensor parallelism divides */
     double across_share; /* of seconds - latency_s, what passes between hosts, where that and what
                             passes inside them follow one another (TY_HIERARCHICAL); else 0 */
     double core_share;   /* cores of its host one member keeps busy while it runs: 1 for CPU
@@ -378,8 +380,9 @@ typedef struct ty_costs {
     uint32_t stage_count;
     uint32_t *instruction_counts;       /* [stage_count] */
     ty_instruction_cost **instructions; /* [stage][instruction], as in the program */
-    uint32_t rank_count;
-    uint32_t *rank_host; /* [rank]: host index; ranks of one host share its cores */
+    uint32_t stage_replica_count;
+    uint32_t
+        *replica_host; /* [stage replica]: host index; stage replicas of one host share its cores */
     uint32_t host_count;
     double *host_cores;       /* [host_count]: HUGE_VAL where devices do not compete for cores */
     ty_provenance provenance; /* of the least certain figure */

@@ -19,24 +19,25 @@
 /* ==== timeline ================================================================================ */
 
 /*
- * A timeline: when each instruction of each rank ran, in one or more steps. The estimator, the
- * simulator and the executor all write one, so predicted and measured can be laid over each other
- * instruction by instruction.
+ * A timeline: when each instruction of each stage replica ran, in one or more steps. The estimator,
+ * the simulator and the executor all write one, so predicted and measured can be laid over each
+ * other instruction by instruction.
  */
 
 typedef struct ty_event {
-    uint32_t rank;
+    uint32_t stage_replica;
     uint32_t step;         /* 0-based, of the recorded steps */
-    uint32_t instruction;  /* index in the rank's stage program */
+    uint32_t instruction;  /* index in the stage replica's stage program */
     double start_s, end_s; /* since the start of step 0; on waiting instructions (receive,
-                              collective) start is when the rank was ready for it */
+                              collective) start is when the stage replica was ready for it */
 } ty_event;
 
 typedef struct ty_timeline {
     ty_digest plan_digest;
-    uint32_t rank_count, step_count;
+    uint32_t stage_replica_count, step_count;
     uint64_t event_count, capacity;
-    ty_event *events; /* ascending by step, rank, instruction once ty_timeline_sort was called */
+    ty_event *
+        events; /* ascending by step, stage replica, instruction once ty_timeline_sort was called */
 } ty_timeline;
 
 ty_status ty_timeline_new(const ty_plan *plan, uint32_t step_count, ty_timeline **out,
@@ -49,22 +50,23 @@ ty_status ty_timeline_add(ty_timeline *timeline, const ty_event *event) TY_MUST_
 void ty_timeline_sort(ty_timeline *timeline);
 void ty_timeline_free(ty_timeline *timeline);
 
-/** `trainyard.timeline/1`: rows of [rank, step, instruction, start_s, end_s]. */
+/** `trainyard.timeline/1`: rows of [stage replica, step, instruction, start_s, end_s]. */
 ty_status ty_timeline_from_json(const ty_json *object, ty_timeline **out,
                                 ty_error *error) TY_MUST_CHECK;
 void ty_timeline_to_json(const ty_timeline *timeline, ty_json_writer *writer, const char *key);
 
 /**
- * Every instruction of every rank and step exactly once, inside its rank's stage program, with
- * finite times and end_s >= start_s. Needs a sorted timeline.
+ * Every instruction of every stage replica and step exactly once, inside its stage replica's stage
+ * program, with finite times and end_s >= start_s. Needs a sorted timeline.
  */
 ty_status ty_timeline_check(const ty_plan *plan, const ty_program *program,
                             const ty_timeline *timeline, const char *name,
                             ty_error *error) TY_MUST_CHECK;
 
-/** The event of (step, rank, instruction) in a sorted, checked timeline: arithmetic, no search. */
+/** The event of (step, stage replica, instruction) in a sorted, checked timeline: arithmetic, no
+ * search. */
 const ty_event *ty_timeline_find(const ty_timeline *timeline, const ty_program *program,
-                                 const ty_plan *plan, uint32_t step, uint32_t rank,
+                                 const ty_plan *plan, uint32_t step, uint32_t stage_replica,
                                  uint32_t instruction);
 
 /**
@@ -74,12 +76,13 @@ const ty_event *ty_timeline_find(const ty_timeline *timeline, const ty_program *
  * of a step being the last end of any compute instruction in it; with one step, its end. With more
  * than 8 steps the median of the differences of successive ends is taken instead, so that one
  * disturbed step does not count. Where steps overlap, as many steps at either end are left out as
- * the program runs ahead, down to two. Shares: each gap in a rank's compute stream is charged to
- * what the next compute instruction waited for last: a collective or its codec ->
+ * the program runs ahead, down to two. Shares: each gap in a stage replica's compute stream is
+ * charged to what the next compute instruction waited for last: a collective or its codec ->
  * exposed_collective; a load
  * -> input; a receive -> exposed transfer for as long as its send had started, bubble before that;
  * nothing -> bubble. They are shares of the time from the end of the first step to the end of the
- * last (with one step: from 0), over all ranks; what a rank has left at the end of it is bubble.
+ * last (with one step: from 0), over all stage replicas; what a stage replica has left at the end
+ * of it is bubble.
  * @param program  one that passed ty_program_check
  * @param timeline sorted; checked here
  * @return TY_EPARSE when the timeline is not of this program, TY_EINVAL when its steps take no
@@ -89,13 +92,13 @@ ty_status ty_timeline_summarize(const ty_plan *plan, const ty_program *program,
                                 const ty_timeline *timeline, ty_step_summary *out,
                                 ty_error *error) TY_MUST_CHECK;
 
-/** What the time of a rank's compute stream goes to, in more detail than a summary has. */
+/** What the time of a stage replica's compute stream goes to, in more detail than a summary has. */
 typedef enum ty_time_kind {
     TY_TIME_FORWARD,
     TY_TIME_BACKWARD,
     TY_TIME_RECOMPUTE,
     TY_TIME_OPTIMIZER,
-    TY_TIME_TENSOR_EXCHANGE,   /* inside passes, among the lanes of a rank */
+    TY_TIME_TENSOR_EXCHANGE,   /* inside passes, among the ranks of a stage replica */
     TY_TIME_GRADIENT_EXCHANGE, /* compute waits for it, as for the kinds from here on */
     TY_TIME_WEIGHT_GATHER,
     TY_TIME_CODEC,
@@ -107,12 +110,13 @@ typedef enum ty_time_kind {
 const char *ty_time_kind_name(ty_time_kind kind); /* "forward", "gradient_exchange" */
 
 /**
- * Shares of the window that ty_timeline_summarize looks at, over all ranks; they add up to 1, and
- * those of a summary are sums of them.
- * @param costs  where a pass's exchange among lanes is known from (inner_s); NULL: it stays with
+ * Shares of the window that ty_timeline_summarize looks at, over all stage replicas; they add up to
+ * 1, and those of a summary are sums of them.
+ * @param costs  where a pass's exchange among ranks is known from (inner_s); NULL: it stays with
  * the passes
  * @param shares [out, TY_TIME_KIND_COUNT]
- * @param busy   [out, rank] share of the window that its compute stream is busy; may be NULL
+ * @param busy   [out, stage replica] share of the window that its compute stream is busy; may be
+ * NULL
  * @return as ty_timeline_summarize
  */
 ty_status ty_timeline_breakdown(const ty_plan *plan, const ty_program *program,
@@ -142,10 +146,10 @@ void ty_target_text(const ty_target *target, ty_text *text);
 
 /**
  * Who starts the worker names a folder in this variable of its environment; there the worker leaves
- * empty files as signs: that all ranks have begun and take SIGUSR1 as a request to stop after the
- * step under way, that a message about a failure was printed, that it was one about a loss that is
- * no finite number any more, and that a run which failed or was interrupted wrote what it had
- * measured.
+ * empty files as signs: that all stage replicas have begun and take SIGUSR1 as a request to stop
+ * after the step under way, that a message about a failure was printed, that it was one about a
+ * loss that is no finite number any more, and that a run which failed or was interrupted wrote what
+ * it had measured.
  */
 #define TY_WORKER_SIGNS "TRAINYARD_SIGNS"
 #define TY_WORKER_BEGUN "begun"
@@ -154,17 +158,17 @@ void ty_target_text(const ty_target *target, ty_text *text);
 #define TY_WORKER_KEPT "kept"
 
 /**
- * The secret that all ranks of a job have, in their environment, or the file that it is in (mode
- * 0600): ranks of several hosts refuse who does not prove to have it.
+ * The secret that all stage replicas of a job have, in their environment, or the file that it is in
+ * (mode 0600): stage replicas of several hosts refuse who does not prove to have it.
  */
 #define TY_SECRET_VARIABLE "TRAINYARD_SECRET"
 #define TY_SECRET_FILE_VARIABLE "TRAINYARD_SECRET_FILE"
 
 typedef enum ty_job_kind {
     TY_JOB_TRAIN,   /* run the program */
-    TY_JOB_PROFILE, /* measure the layers of the workload and the collectives between the ranks
-                       started */
-    TY_JOB_SAMPLES, /* measure how fast its samples are read, on one rank */
+    TY_JOB_PROFILE, /* measure the layers of the workload and the collectives between the stage
+                       replicas started */
+    TY_JOB_SAMPLES, /* measure how fast its samples are read, on one stage replica */
     TY_JOB_COUNT
 } ty_job_kind;
 
@@ -193,7 +197,7 @@ typedef struct ty_job {
     bool resume;               /* go on from the newest in `checkpoint` */
     char *init;                /* weights to start from, safetensors; NULL: the seed's */
     char *save_weights;        /* file for the weights at the end; NULL: none */
-    uint32_t bad_samples;      /* that a rank may skip because they cannot be read */
+    uint32_t bad_samples;      /* that a stage replica may skip because they cannot be read */
     bool deterministic;        /* the same job gives the same bits on GPUs too, more slowly */
     bool measure_distortion;   /* what lossy compressors lose of the gradients, now and then */
     char *gradients;           /* file for all gradients after the first step (tests); NULL: none */
@@ -249,11 +253,12 @@ typedef struct ty_noise_sample {
     double square, variance;
 } ty_noise_sample;
 
-/** What others on the host of rank 0 took while a run was under way; steps 0: nothing is known. */
+/** What others on the host of stage replica 0 took while a run was under way; steps 0: nothing is
+ * known. */
 typedef struct ty_disturbance {
     uint32_t steps;           /* that were looked at */
     uint32_t disturbed_steps; /* of them: put aside while others took TY_BUSY_SHARE of the cores */
-    double switches;          /* involuntary ones of all ranks */
+    double switches;          /* involuntary ones of all stage replicas */
     double others_share;      /* of the cores, by other processes and guests */
     double steal_share;       /* of the cores, by other guests of the hypervisor */
     double load;              /* of the last minute, when the run ended */
@@ -265,14 +270,14 @@ typedef struct ty_disturbance {
 typedef struct ty_run {
     ty_digest plan_digest;
     char *backend, *machine, *versions, *date;
-    uint32_t rank_count;
+    uint32_t stage_replica_count;
     uint32_t step_count;
     double *losses; /* [step_count]: mean over the global batch, before the step's update; NULL:
                        nothing was trained, only played ("replay") */
     double wall_s;  /* all steps, evaluations excluded */
     ty_step_summary summary; /* of the timeline */
     /* [rank_count]: resident set at its highest; of backend cuda what was taken of the GPU's
-     * memory, but by its libraries. Of several lanes that of the lane with most. */
+     * memory, but by its libraries. Of several ranks that of the rank with most. */
     uint64_t *peak_memory_bytes;
     ty_gradient_noise noise;     /* steps 0 where nothing is data parallel */
     uint32_t noise_sample_count; /* noise.steps */
@@ -280,7 +285,8 @@ typedef struct ty_run {
     ty_target until; /* what the run was to reach; none: so many steps */
     /* As which what was trained is deployed (ty_plan's deployment); bits 0: nothing is said. */
     ty_variant variant;
-    double distortion; /* |Cg - g|^2 / |g|^2 of lossy compressors, mean over ranks and steps */
+    double distortion; /* |Cg - g|^2 / |g|^2 of lossy compressors, mean over stage replicas and
+                          steps */
     uint32_t distortion_steps; /* it was measured in; 0: it was not asked for */
     ty_disturbance disturbance;
     uint32_t evaluation_count;

@@ -68,22 +68,23 @@ typedef struct ty_stack_switch {
 /** What plans a stack can run, as sets: bit 1 << n for the n-th of an enumeration. What is in none
  * of them is never proposed for that stack, and refused where it is asked for. */
 typedef struct ty_stack_plans {
-    uint32_t schedules;           /* of ty_schedule, for two and more stages; 0: no pipelines */
-    uint32_t compressions;        /* of ty_compression_kind */
-    uint32_t recomputes;          /* of ty_recompute */
-    uint32_t zero_levels;         /* of 0 to 3 */
-    uint32_t lanes;               /* of ty_lane_kind */
-    bool uneven_stages;           /* stages may have numbers of replicas of their own */
-    bool late_gradients;          /* staleness */
-    bool priority;                /* an order of exchanges, and forward behind each (ty_plan.h) */
-    bool elementwise_of_experts;  /* recompute elementwise is for networks of nothing but routed
-                                   * experts (ty_workload_is_dense) */
-    bool whole_key_heads;         /* tensor lanes do not share heads of keys and values */
-    bool whole_blocks;            /* stages begin where blocks do (ty_workload_blocks) */
-    bool whole_segments;          /* blocks made again at a time divide those of every stage */
-    bool experts_along_sequences; /* with experts, tensor lanes need sequence parallelism */
-    bool experts_without_fp16;    /* expert lanes are not for fp16 */
-    bool compression_on_request;  /* gradients are compressed only if the user asks for it */
+    uint32_t schedules;          /* of ty_schedule, for two and more stages; 0: no pipelines */
+    uint32_t compressions;       /* of ty_compression_kind */
+    uint32_t recomputes;         /* of ty_recompute */
+    uint32_t zero_levels;        /* of 0 to 3 */
+    uint32_t parallelism;        /* of ty_parallelism */
+    bool uneven_stages;          /* stages may have numbers of replicas of their own */
+    bool late_gradients;         /* staleness */
+    bool priority;               /* an order of exchanges, and forward behind each (ty_plan.h) */
+    bool elementwise_of_experts; /* recompute elementwise is for networks of nothing but routed
+                                  * experts (ty_workload_is_dense) */
+    bool whole_key_heads;        /* tensor-parallel ranks do not share heads of keys and values */
+    bool whole_blocks;           /* stages begin where blocks do (ty_workload_blocks) */
+    bool whole_segments;         /* blocks made again at a time divide those of every stage */
+    bool
+        experts_along_sequences; /* with experts, tensor-parallel ranks need sequence parallelism */
+    bool experts_without_fp16;   /* expert-parallel ranks are not for fp16 */
+    bool compression_on_request; /* gradients are compressed only if the user asks for it */
 } ty_stack_plans;
 
 #define TY_OF_DEVICE (-1.0) /* of a constant: the device's own figure, "device" in JSON */
@@ -157,11 +158,11 @@ typedef struct ty_stack {
     double collective_s;              /* of a collective beside the library's own latency */
     double collective_member_s; /* and for every member of a host beyond the first, who all wait
                                    for one another; of an all-reduce twice */
-    double tensor_hidden; /* of what tensor lanes of one host exchange inside layers, the share that
-                             runs beside products and is not waited for */
+    double tensor_hidden; /* of what tensor-parallel ranks of one host exchange inside layers, the
+                             share that runs beside products and is not waited for */
     double gather_hidden; /* of weights that ZeRO 1 or 2 shards: > 0, each bucket's gather overlaps
                              the first forward pass; 0, the first forward pass waits for all */
-    /* What expert lanes exchange. */
+    /* What expert-parallel ranks exchange. */
     double expert_hidden; /* the share that runs beside the products of another micro-batch, as far
                              as these last, and costs them `overlap_loss` of it */
     double expert_once;   /* of the copies of a token for experts of one other host, the share that
@@ -172,8 +173,8 @@ typedef struct ty_stack {
     double dispatch_share; /* bytes of what goes to the experts, over those of what comes back: half
                               and the scales where it goes in 8 bits */
     double overlap_loss; /* of the time of an exchange that runs beside computing, of gradients, of
-                            weights or among expert lanes, what it costs computing: processors and
-                            bandwidth of the device */
+                            weights or among expert-parallel ranks, what it costs computing:
+                            processors and bandwidth of the device */
     /* Before the members of a bucket exchange it they agree that it is ready on all of them:
      *   exchange_cycle_s / 2 + agreement_rounds 2 ceil(log2 n) latency + coordinator_s n
      * among n members, latency being that of the worst link between neighbours. */
@@ -263,12 +264,12 @@ static inline bool ty_stack_has(uint32_t set, int member)
 /** What a plan, or what is asked of one, uses of them: of the same enumerations, -1 where that is
  * left open. */
 typedef struct ty_stack_use {
-    uint32_t lanes[3]; /* of each ty_lane_kind; 0 counts as 1 */
+    uint32_t sizes[3]; /* of each ty_parallelism; 0 counts as 1 */
     uint32_t stages;   /* 0: left open */
     int schedule, compression, recompute, zero;
     uint32_t staleness;
     bool has_priority;     /* an order of exchanges */
-    bool shares_key_heads; /* tensor lanes have parts of a head of keys and values */
+    bool shares_key_heads; /* tensor-parallel ranks have parts of a head of keys and values */
     bool is_uneven;        /* stages differ in replicas */
     bool is_dense;         /* ty_workload_is_dense */
     bool has_experts;      /* ty_workload_has_experts */
@@ -278,14 +279,14 @@ typedef struct ty_stack_use {
     uint32_t segment;      /* blocks that full recomputing makes again at a time; 0: a stage's */
     uint32_t parts;        /* equal stages of all positions; 0: left open */
 } ty_stack_use;
-/** Whether a network can be divided among tensor lanes, and by the stack. @return as
+/** Whether a network can be divided among tensor-parallel ranks, and by the stack. @return as
  * ty_tensor_check */
 ty_status ty_stack_tensor_check(const ty_stack_plans *plans, const ty_workload *workload,
-                                uint32_t lanes, uint32_t sequence_parts,
+                                uint32_t ranks, uint32_t sequence_parts,
                                 ty_error *error) TY_MUST_CHECK;
-/** The same of expert lanes. @param tables a ty_table_shard. @return as ty_expert_check */
+/** The same of expert-parallel ranks. @param tables a ty_table_shard. @return as ty_expert_check */
 ty_status ty_stack_expert_check(const ty_stack_plans *plans, const ty_workload *workload,
-                                uint32_t lanes, int tables, bool is_fp16,
+                                uint32_t ranks, int tables, bool is_fp16,
                                 ty_error *error) TY_MUST_CHECK;
 /** Where blocks begin: behind an embedding that comes first, which may be a stage by itself; else
  * 0. */

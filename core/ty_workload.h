@@ -545,7 +545,7 @@ ty_status ty_workload_play_signature(const ty_workload *workload, char **out,
 /** Bytes of an episode as it is learnt from (reinforcement): numbers of 4 bytes, of each step what
  * was seen, the action and its advantage, and one score. */
 uint64_t ty_workload_episode_bytes(const ty_workload *workload);
-/** Why the whole network has to be in one stage, without lanes or shards: whatever else a plan may
+/** Why the whole network has to be in one stage, without ranks or shards: whatever else a plan may
  * divide. NULL: it need not. */
 const char *ty_workload_whole_reason(const ty_workload *workload);
 /** Whether layers come with times: those of the trace or the profile the workload was read from. */

@@ -8,7 +8,7 @@
  * the program
  *
  * The worker is started once per rank: `mpirun -n RANKS trainyard-worker JOB.json`, or with tensor
- * parallelism once per lane: process p is lane p % width of rank p / width. Process 0 reports
+ * parallelism once per rank: process p is rank p % width of rank p / width. Process 0 reports
  * progress and writes the job's output file.
  *
  *     TY_CHECK(ty_transport_mpi(&transport, error), status, done);

@@ -134,7 +134,7 @@ typedef struct ty_plan_dimensions {
     bool sequence_parallel;
     ty_table_shard table_shard;
     uint32_t zero;
-    uint32_t interleave; /* stages a position; 0 counts as 1; more only with "interleaved" */
+    uint32_t virtual_stages; /* stages a position; 0 counts as 1; more only with "interleaved" */
     ty_recompute recompute;
     uint32_t recompute_blocks;
 } ty_plan_dimensions;
@@ -146,7 +146,7 @@ typedef enum ty_pin {
     TY_PIN_EXPERT = 1 << 2,
     TY_PIN_SEQUENCE = 1 << 3,
     TY_PIN_ZERO = 1 << 4,
-    TY_PIN_INTERLEAVE = 1 << 5,
+    TY_PIN_VIRTUAL_STAGES = 1 << 5,
     TY_PIN_RECOMPUTE = 1 << 6,
     TY_PIN_TABLES = 1 << 7,
     TY_PIN_ALL = (1 << 8) - 1
@@ -192,11 +192,11 @@ typedef struct ty_plan_options {
     uint32_t micro_batch_size; /* 0: searched */
     uint32_t pipeline_stages;  /* positions of the pipeline; 0: searched */
     const char *replicas;      /* "2,1": replicas of each stage, fixed; NULL: searched */
-    /* "26,24": layers of each stage, from the first on, with `interleave` of all stages of a
+    /* "26,24": layers of each stage, from the first on, with `virtual_stages` of all stages of a
      * position; NULL: searched. Layouts, which divide blocks equally, are not looked at then, and
-     * lanes and what is sharded only where that is asked for or nothing fits without. */
+     * ranks and what is sharded only where that is asked for or nothing fits without. */
     const char *layers;
-    /* Replicas of every stage, equal; 0: searched. With lanes and stages left open as many of those
+    /* Replicas of every stage, equal; 0: searched. With ranks and stages left open as many of those
      * as it leaves devices for. */
     uint32_t data_parallel;
     /* So many of the cluster's devices, the others staying idle: whole hosts of a kind, or devices
@@ -220,7 +220,7 @@ typedef struct ty_plan_options {
      * TY_PARAMETER_SERVER: each is the first device of a host of its own, the slowest hosts first
      * and of equal ones the last, whose other devices stay idle; on a cluster of one host, one of
      * its last devices. The other devices are replicas of one stage, of which there are two at
-     * least, without lanes or ZeRO. 0: none */
+     * least, without ranks or ZeRO. 0: none */
     uint32_t servers;
     bool fix_servers; /* asked for: presets that have servers try no other number */
     bool fix_shard;
@@ -241,7 +241,8 @@ typedef struct ty_plan_options {
     ty_algorithm algorithm;
     uint64_t bucket_bytes; /* UINT64_MAX: one a stage; 0: searched */
     /* Fitted to when their gradients are ready (ty_buckets_choose), in place of bytes. Not with
-     * stages that take turns on a device, ZeRO, expert lanes, local steps or late gradients. */
+     * stages that take turns on a device, ZeRO, expert-parallel ranks, local steps or late
+     * gradients. */
     bool fit_buckets;
     /* > 0: gradients that backward makes in one beat of a cycle of that length share a bucket, as
      * far as `bucket_bytes` go, as Horovod fuses what is ready (Sergeev and Del Balso,
@@ -476,7 +477,7 @@ ty_status ty_system_open_stack(const ty_system *system, const ty_workload *workl
                                ty_error *error) TY_MUST_CHECK;
 
 /**
- * The best plan among what the system can do. What `options` ask for (stages, replicas, lanes,
+ * The best plan among what the system can do. What `options` ask for (stages, replicas, ranks,
  * schedule, buckets, compression, algorithm, sharding, recomputing, late gradients) is in the plan,
  * or the system does not have it and says so; what they leave open is as the system does it. Batch,
  * seed, simulation and the rest are theirs, the batch that they leave open ty_system_batch.

@@ -92,7 +92,8 @@ static ty_status find_medians(const ty_plan *plan, const partners *p, uint32_t *
     TY_TRY(ty_check_memory(all != NULL, error));
     for (uint64_t e = 0; e < timeline->event_count; e++) {
         const ty_event *event = &timeline->events[e];
-        uint32_t row = row_of[ty_plan_stage_of_rank(plan, event->rank)][event->instruction];
+        uint32_t row =
+            row_of[ty_plan_stage_of_replica(plan, event->stage_replica)][event->instruction];
         double own_s = event->end_s - ty_partners_ready_s(p, timeline, event);
         if (samples_add(&all[row], own_s) != TY_OK) {
             status = ty_fail(error, TY_ENOMEM, "out of memory");
@@ -158,7 +159,7 @@ static void fill_memory(const ty_plan *plan, const ty_run *run, ty_comparison *c
     for (uint32_t s = 0; plan->memory != NULL && s < plan->stage_count; s++)
         if (ty_memory_use_total(&plan->memory[s]) > c->predicted_peak_memory_bytes)
             c->predicted_peak_memory_bytes = ty_memory_use_total(&plan->memory[s]);
-    for (uint32_t r = 0; r < run->rank_count; r++)
+    for (uint32_t r = 0; r < run->stage_replica_count; r++)
         if (run->peak_memory_bytes[r] > c->measured_peak_memory_bytes)
             c->measured_peak_memory_bytes = run->peak_memory_bytes[r];
 }

@@ -11,8 +11,8 @@ static double start_of(const ty_plan *plan, const ty_program *program, const ty_
 
     for (uint64_t e = 0; e < timeline->event_count; e++) {
         const ty_event *event = &timeline->events[e];
-        const uint32_t position = ty_plan_stage_of_rank(plan, event->rank);
-        const ty_instruction *in = &program->stages[position].instructions[event->instruction];
+        const uint32_t pipeline_rank = ty_plan_stage_of_replica(plan, event->stage_replica);
+        const ty_instruction *in = &program->stages[pipeline_rank].instructions[event->instruction];
         if (event->step + 2 == timeline->step_count && in->stream == TY_STREAM_COMPUTE)
             start_s = fmax(start_s, event->end_s);
     }
@@ -27,8 +27,8 @@ static ty_status copy_parts(const critical_path *path, uint32_t step, ty_critica
     TY_TRY(ty_check_memory(parts != NULL, error));
     for (uint32_t i = 0; i < path->count; i++) {
         const path_link *link = &path->links[path->count - 1 - i];
-        parts[i] =
-            (ty_critical_part){link->rank, step, link->instruction, link->from_s, link->to_s};
+        parts[i] = (ty_critical_part){link->stage_replica, step, link->instruction, link->from_s,
+                                      link->to_s};
     }
     *out = parts;
     return TY_OK;

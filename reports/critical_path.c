@@ -17,22 +17,23 @@ void ty_critical_path_clear(critical_path *path)
     *path = (critical_path){0};
 }
 
-bool ty_critical_path_has(const critical_path *path, uint32_t rank, uint32_t instruction)
+bool ty_critical_path_has(const critical_path *path, uint32_t stage_replica, uint32_t instruction)
 {
     for (uint32_t i = 0; i < path->count; i++)
-        if (path->links[i].rank == rank && path->links[i].instruction == instruction)
+        if (path->links[i].stage_replica == stage_replica &&
+            path->links[i].instruction == instruction)
             return true;
     return false;
 }
 
-static const ty_event *event_of(const walk *w, uint32_t rank, uint32_t instruction)
+static const ty_event *event_of(const walk *w, uint32_t stage_replica, uint32_t instruction)
 {
-    return ty_timeline_find(w->timeline, w->program, w->plan, w->step, rank, instruction);
+    return ty_timeline_find(w->timeline, w->program, w->plan, w->step, stage_replica, instruction);
 }
 
-static const ty_stage_program *program_of(const walk *w, uint32_t rank)
+static const ty_stage_program *program_of(const walk *w, uint32_t stage_replica)
 {
-    return &w->program->stages[ty_plan_stage_of_rank(w->plan, rank)];
+    return &w->program->stages[ty_plan_stage_of_replica(w->plan, stage_replica)];
 }
 
 /* The compute instruction that ends last. */
@@ -40,7 +41,7 @@ static const ty_event *last_event(const walk *w)
 {
     const ty_event *last = NULL;
 
-    for (uint32_t r = 0; r < w->timeline->rank_count; r++) {
+    for (uint32_t r = 0; r < w->timeline->stage_replica_count; r++) {
         const ty_stage_program *stage = program_of(w, r);
         for (uint32_t i = 0; i < stage->instruction_count; i++) {
             const ty_event *e = event_of(w, r, i);
@@ -52,33 +53,36 @@ static const ty_event *last_event(const walk *w)
     return last;
 }
 
-/* Of its own rank, what ended last before it: the one before it in its stream, or one of its waits.
+/* Of its own stage replica, what ended last before it: the one before it in its stream, or one of
+ * its waits.
  */
 static const ty_event *own_cause(const walk *w, const ty_event *e)
 {
-    const ty_stage_program *stage = program_of(w, e->rank);
+    const ty_stage_program *stage = program_of(w, e->stage_replica);
     const ty_instruction *in = &stage->instructions[e->instruction];
     const ty_event *cause = NULL;
 
     for (uint32_t i = e->instruction; i-- > 0;)
         if (stage->instructions[i].stream == in->stream) {
-            cause = event_of(w, e->rank, i);
+            cause = event_of(w, e->stage_replica, i);
             break;
         }
     for (uint32_t k = 0; k < in->wait_count; k++) {
-        const ty_event *other = event_of(w, e->rank, in->waits[k]);
+        const ty_event *other = event_of(w, e->stage_replica, in->waits[k]);
         if (cause == NULL || other->end_s > cause->end_s)
             cause = other;
     }
     return cause;
 }
 
-/* A partner that came later than the rank itself was ready, or what the rank itself did before. */
+/* A partner that came later than the stage replica itself was ready, or what the stage replica
+ * itself did before. */
 static const ty_event *cause_of(const walk *w, const ty_event *e, bool *is_partner)
 {
     const ty_event *partner = ty_partners_last(w->partners, w->timeline, e);
 
-    *is_partner = partner != NULL && partner->rank != e->rank && partner->start_s > e->start_s;
+    *is_partner = partner != NULL && partner->stage_replica != e->stage_replica &&
+                  partner->start_s > e->start_s;
     return *is_partner ? partner : own_cause(w, e);
 }
 
@@ -111,7 +115,7 @@ ty_status ty_critical_path_find(const ty_plan *plan, const ty_program *program,
             }
             path.links = grown;
         }
-        path.links[path.count++] = (path_link){e->rank, e->instruction, from_s, to_s};
+        path.links[path.count++] = (path_link){e->stage_replica, e->instruction, from_s, to_s};
         to_s = from_s;
         e = cause;
     }

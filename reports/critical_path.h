@@ -10,7 +10,7 @@
 #include "partners.h"
 
 typedef struct path_link {
-    uint32_t rank, instruction;
+    uint32_t stage_replica, instruction;
     double from_s, to_s; /* the part of the step that it accounts for */
 } path_link;
 
@@ -24,6 +24,6 @@ ty_status ty_critical_path_find(const ty_plan *plan, const ty_program *program,
                                 const ty_timeline *timeline, const partners *p, uint32_t step,
                                 double start_s, critical_path *out, ty_error *error) TY_MUST_CHECK;
 void ty_critical_path_clear(critical_path *path);
-bool ty_critical_path_has(const critical_path *path, uint32_t rank, uint32_t instruction);
+bool ty_critical_path_has(const critical_path *path, uint32_t stage_replica, uint32_t instruction);
 
 #endif

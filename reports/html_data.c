@@ -15,30 +15,30 @@
 #define PURPOSES 7
 _Static_assert(sizeof(ty_memory_use) == PURPOSES * sizeof(uint64_t), "the script names each");
 
-static uint32_t layers_at(const ty_plan *plan, uint32_t position)
+static uint32_t layers_at(const ty_plan *plan, uint32_t pipeline_rank)
 {
     uint32_t layers = 0;
 
-    for (uint32_t s = position; s < plan->stage_count; s += ty_plan_position_count(plan))
+    for (uint32_t s = pipeline_rank; s < plan->stage_count; s += ty_plan_pipeline_size(plan))
         layers += plan->stages[s].layer_count;
     return layers;
 }
 
 /* The first pipeline rank with as many layers and replicas, the same bytes of every purpose and
- * the same recomputation: `position` itself if none before it is like it. */
-static uint32_t alike_position(const ty_plan *plan, uint32_t position)
+ * the same recomputation: `pipeline_rank` itself if none before it is like it. */
+static uint32_t alike_pipeline_rank(const ty_plan *plan, uint32_t pipeline_rank)
 {
-    const ty_plan_stage *stage = &plan->stages[position];
+    const ty_plan_stage *stage = &plan->stages[pipeline_rank];
 
-    for (uint32_t p = 0; p < position; p++)
+    for (uint32_t p = 0; p < pipeline_rank; p++)
         if (plan->stages[p].replicas == stage->replicas &&
             plan->stages[p].recompute == stage->recompute &&
             plan->stages[p].recompute_blocks == stage->recompute_blocks &&
-            layers_at(plan, p) == layers_at(plan, position) &&
+            layers_at(plan, p) == layers_at(plan, pipeline_rank) &&
             (plan->memory == NULL ||
-             memcmp(&plan->memory[p], &plan->memory[position], sizeof *plan->memory) == 0))
+             memcmp(&plan->memory[p], &plan->memory[pipeline_rank], sizeof *plan->memory) == 0))
             return p;
-    return position;
+    return pipeline_rank;
 }
 
 /* The smallest usable memory among the devices of a plan; 0: not known. */
@@ -47,7 +47,7 @@ static uint64_t capacity_of(const ty_plan *plan, const ty_cluster *cluster)
     uint64_t least = UINT64_MAX;
 
     for (uint32_t s = 0; cluster != NULL && s < plan->stage_count; s++)
-        for (uint32_t d = 0; d < plan->stages[s].replicas * ty_plan_width(plan); d++) {
+        for (uint32_t d = 0; d < plan->stages[s].replicas * ty_plan_replica_ranks(plan); d++) {
             const uint64_t usable =
                 ty_device_usable_bytes(ty_cluster_device_type(cluster, plan->stages[s].devices[d]));
             least = usable < least ? usable : least;
@@ -56,12 +56,14 @@ static uint64_t capacity_of(const ty_plan *plan, const ty_cluster *cluster)
 }
 
 /* First and last layer of the first and the last stage of a pipeline rank. */
-static void put_spans(const ty_plan *plan, uint32_t position, ty_json_writer *w)
+static void put_spans(const ty_plan *plan, uint32_t pipeline_rank, ty_json_writer *w)
 {
-    const uint32_t last = position + (ty_plan_interleave(plan) - 1) * ty_plan_position_count(plan);
+    const uint32_t last =
+        pipeline_rank + (ty_plan_virtual_stages(plan) - 1) * ty_plan_pipeline_size(plan);
 
     ty_json_open(w, "spans", '[');
-    for (uint32_t s = position; s <= last; s += last > position ? last - position : 1) {
+    for (uint32_t s = pipeline_rank; s <= last;
+         s += last > pipeline_rank ? last - pipeline_rank : 1) {
         const ty_plan_stage *stage = &plan->stages[s];
         const ty_layer *first = &plan->workload->layers[stage->first_layer];
         if (stage->layer_count > 0)
@@ -75,9 +77,9 @@ static void put_spans(const ty_plan *plan, uint32_t position, ty_json_writer *w)
 static void put_stages(const ty_plan *plan, ty_json_writer *w)
 {
     ty_json_open(w, "stages", '[');
-    for (uint32_t p = 0; p < ty_plan_position_count(plan); p++) {
+    for (uint32_t p = 0; p < ty_plan_pipeline_size(plan); p++) {
         const ty_plan_stage *stage = &plan->stages[p];
-        const uint32_t like = alike_position(plan, p);
+        const uint32_t like = alike_pipeline_rank(plan, p);
         uint64_t bytes[PURPOSES];
         ty_text recompute = {0};
 
@@ -187,21 +189,21 @@ static void put_layout(const ty_plan *plan, ty_json_writer *w)
 {
     ty_text text = {0};
 
-    ty_json_put_uint(w, "devices", ty_plan_process_count(plan));
+    ty_json_put_uint(w, "devices", ty_plan_rank_count(plan));
     ty_json_put_uint(w, "idle_devices", plan->idle_devices);
     ty_json_put_uint(w, "launched", ty_plan_launched_count(plan));
     ty_json_put_uint(w, "servers", plan->servers.count);
     ty_json_put_uint(w, "stage_count", plan->stage_count);
-    ty_json_put_uint(w, "interleave", ty_plan_interleave(plan));
+    ty_json_put_uint(w, "interleave", ty_plan_virtual_stages(plan));
     ty_json_put_string(w, "schedule", ty_schedule_name(plan->schedule));
-    ty_json_put_uint(w, "tensor_parallel", ty_plan_lanes(plan, TY_TENSOR_LANES));
-    ty_json_put_uint(w, "context_parallel", ty_plan_lanes(plan, TY_CONTEXT_LANES));
-    ty_json_put_uint(w, "expert_parallel", ty_plan_lanes(plan, TY_EXPERT_LANES));
+    ty_json_put_uint(w, "tensor_parallel", ty_plan_parallel_size(plan, TY_TENSOR_PARALLEL));
+    ty_json_put_uint(w, "context_parallel", ty_plan_parallel_size(plan, TY_CONTEXT_PARALLEL));
+    ty_json_put_uint(w, "expert_parallel", ty_plan_parallel_size(plan, TY_EXPERT_PARALLEL));
     ty_json_put_bool(w, "sequence_parallel", plan->sequence_parallel);
     if (plan->table_shard != TY_TABLES_WHOLE)
         ty_json_put_string(w, "table_shard", ty_table_shard_name(plan->table_shard));
     ty_json_open(w, "replicas", '[');
-    for (uint32_t p = 0; p < ty_plan_position_count(plan); p++)
+    for (uint32_t p = 0; p < ty_plan_pipeline_size(plan); p++)
         ty_json_put_uint(w, NULL, plan->stages[p].replicas);
     ty_json_close(w, ']');
     ty_json_put_uint(w, "zero", plan->zero);

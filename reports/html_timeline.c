@@ -24,8 +24,8 @@ typedef struct view {
     const ty_report_input *in;
     ty_json_writer *w;
     partners *partners;
-    uint32_t ranks[MOST_RANKS];
-    uint32_t rank_count;
+    uint32_t stage_replicas[MOST_RANKS];
+    uint32_t stage_replica_count;
     uint32_t row[MOST_RANKS][TY_STREAM_COUNT]; /* of the chart */
     bool has_op[TY_OP_COUNT];
     one_step steps[2]; /* predicted, measured */
@@ -33,46 +33,50 @@ typedef struct view {
     double length_s;   /* of the longer one */
 } view;
 
-static const ty_stage_program *program_of(const view *v, uint32_t rank)
+static const ty_stage_program *program_of(const view *v, uint32_t stage_replica)
 {
-    return &v->in->program->stages[ty_plan_stage_of_rank(v->in->plan, rank)];
+    return &v->in->program->stages[ty_plan_stage_of_replica(v->in->plan, stage_replica)];
 }
 
-static const ty_event *event_of(const view *v, const one_step *s, uint32_t rank,
+static const ty_event *event_of(const view *v, const one_step *s, uint32_t stage_replica,
                                 uint32_t instruction)
 {
-    return ty_timeline_find(s->timeline, v->in->program, v->in->plan, s->step, rank, instruction);
+    return ty_timeline_find(s->timeline, v->in->program, v->in->plan, s->step, stage_replica,
+                            instruction);
 }
 
-/* ---- Shown ranks and steps ------------------------------------------------------------------ */
+/* ---- Shown stage replicas and steps
+ * ------------------------------------------------------------------ */
 
 /* Devices of one class are alike in all that a timeline shows, unless stragglers are measured. */
-static bool is_like_one_before(const view *v, uint32_t rank)
+static bool is_like_one_before(const view *v, uint32_t stage_replica)
 {
     const ty_plan *plan = v->in->plan;
     const ty_cluster *cluster = v->in->cluster;
 
-    for (uint32_t i = 0; i < v->rank_count; i++) {
-        if (ty_plan_stage_of_rank(plan, v->ranks[i]) != ty_plan_stage_of_rank(plan, rank))
+    for (uint32_t i = 0; i < v->stage_replica_count; i++) {
+        if (ty_plan_stage_of_replica(plan, v->stage_replicas[i]) !=
+            ty_plan_stage_of_replica(plan, stage_replica))
             continue;
         if (cluster == NULL ||
-            ty_cluster_device_type(cluster, ty_plan_device_of_rank(plan, v->ranks[i])) ==
-                ty_cluster_device_type(cluster, ty_plan_device_of_rank(plan, rank)))
+            ty_cluster_device_type(cluster,
+                                   ty_plan_device_of_replica(plan, v->stage_replicas[i])) ==
+                ty_cluster_device_type(cluster, ty_plan_device_of_replica(plan, stage_replica)))
             return true;
     }
     return false;
 }
 
-/* All ranks if they are few, else one per pipeline rank and device type. */
-static void choose_ranks(view *v)
+/* All stage replicas if they are few, else one per pipeline stage replica and device type. */
+static void choose_replicas(view *v)
 {
-    const uint32_t count = ty_plan_rank_count(v->in->plan);
+    const uint32_t count = ty_plan_stage_replica_count(v->in->plan);
 
-    for (uint32_t r = 0; r < count && v->rank_count < MOST_RANKS; r++)
+    for (uint32_t r = 0; r < count && v->stage_replica_count < MOST_RANKS; r++)
         if (count <= FEW_RANKS || !is_like_one_before(v, r))
-            v->ranks[v->rank_count++] = r;
-    for (uint32_t i = 0; i < v->rank_count; i++) {
-        const ty_stage_program *program = program_of(v, v->ranks[i]);
+            v->stage_replicas[v->stage_replica_count++] = r;
+    for (uint32_t i = 0; i < v->stage_replica_count; i++) {
+        const ty_stage_program *program = program_of(v, v->stage_replicas[i]);
         for (uint32_t k = 0; k < program->instruction_count; k++) {
             v->row[i][program->instructions[k].stream] = 1;
             v->has_op[program->instructions[k].op] = true;
@@ -84,8 +88,8 @@ static void step_span(const ty_report_input *in, one_step *s)
 {
     s->start_s = HUGE_VAL;
     s->end_s = -HUGE_VAL;
-    for (uint32_t r = 0; r < s->timeline->rank_count; r++) {
-        const ty_stage_program *stage = &in->program->stages[ty_plan_stage_of_rank(in->plan, r)];
+    for (uint32_t r = 0; r < s->timeline->stage_replica_count; r++) {
+        const ty_stage_program *stage = &in->program->stages[ty_plan_stage_of_replica(in->plan, r)];
         for (uint32_t i = 0; i < stage->instruction_count; i++) {
             const ty_event *e = ty_timeline_find(s->timeline, in->program, in->plan, s->step, r, i);
             if (stage->instructions[i].stream == TY_STREAM_COMPUTE)
@@ -121,7 +125,7 @@ static ty_status view_open(view *v, const ty_timeline *predicted, ty_error *erro
 
     TY_TRY(ty_partners_new(in->plan, in->program, &v->partners, error));
     TY_TRY(ty_timeline_summarize(in->plan, in->program, predicted, &summary, error));
-    choose_ranks(v);
+    choose_replicas(v);
     v->steps[0] = choose_step(in, predicted, summary.step_time_s);
     v->step_count = 1;
     if (recorded != NULL && recorded->step_count > 0) {
@@ -147,8 +151,8 @@ static ty_status least_item(const view *v, double *least_s, ty_error *error)
     uint64_t count = 0, at = 0;
     double *lengths;
 
-    for (uint32_t r = 0; r < v->rank_count; r++)
-        count += program_of(v, v->ranks[r])->instruction_count;
+    for (uint32_t r = 0; r < v->stage_replica_count; r++)
+        count += program_of(v, v->stage_replicas[r])->instruction_count;
     *least_s = 0;
     count *= (uint64_t)v->step_count;
     if (count <= MOST_ITEMS)
@@ -156,9 +160,9 @@ static ty_status least_item(const view *v, double *least_s, ty_error *error)
     lengths = ty_alloc(count, sizeof *lengths);
     TY_TRY(ty_check_memory(lengths != NULL, error));
     for (int k = 0; k < v->step_count; k++)
-        for (uint32_t r = 0; r < v->rank_count; r++)
-            for (uint32_t i = 0; i < program_of(v, v->ranks[r])->instruction_count; i++) {
-                const ty_event *e = event_of(v, &v->steps[k], v->ranks[r], i);
+        for (uint32_t r = 0; r < v->stage_replica_count; r++)
+            for (uint32_t i = 0; i < program_of(v, v->stage_replicas[r])->instruction_count; i++) {
+                const ty_event *e = event_of(v, &v->steps[k], v->stage_replicas[r], i);
                 lengths[at++] = e->end_s - e->start_s;
             }
     qsort(lengths, at, sizeof *lengths, longest_first);
@@ -173,8 +177,8 @@ static void put_item(const view *v, int measured, uint32_t shown, uint32_t index
                      bool is_critical)
 {
     const one_step *s = &v->steps[measured];
-    const ty_instruction *in = &program_of(v, v->ranks[shown])->instructions[index];
-    const ty_event *e = event_of(v, s, v->ranks[shown], index);
+    const ty_instruction *in = &program_of(v, v->stage_replicas[shown])->instructions[index];
+    const ty_event *e = event_of(v, s, v->stage_replicas[shown], index);
     const double ready_s = ty_partners_ready_s(v->partners, s->timeline, e);
     const double start_us = fmax(e->start_s - s->start_s, 0) * 1e6;
 
@@ -207,22 +211,23 @@ static void put_name(const view *v, const ty_instruction *in)
     ty_json_put_string(v->w, NULL, name);
 }
 
-#define NAME_WINDOW 64 /* operations of one rank that are compared with the next one */
+#define NAME_WINDOW 64 /* operations of one stage replica that are compared with the next one */
 
-/* Names repeat for every micro-batch: each is written once per rank.
- * @param index [out] of the name, for the instructions of all shown ranks; free with ty_free */
+/* Names repeat for every micro-batch: each is written once per stage replica.
+ * @param index [out] of the name, for the instructions of all shown stage replicas; free with
+ * ty_free */
 static ty_status put_names(const view *v, uint32_t **index, ty_error *error)
 {
     uint64_t count = 0, at = 0;
     uint32_t names = 0;
 
-    for (uint32_t r = 0; r < v->rank_count; r++)
-        count += program_of(v, v->ranks[r])->instruction_count;
+    for (uint32_t r = 0; r < v->stage_replica_count; r++)
+        count += program_of(v, v->stage_replicas[r])->instruction_count;
     *index = ty_alloc(count, sizeof **index);
     TY_TRY(ty_check_memory(*index != NULL, error));
     ty_json_open(v->w, "names", '[');
-    for (uint32_t r = 0; r < v->rank_count; r++) {
-        const ty_stage_program *stage = program_of(v, v->ranks[r]);
+    for (uint32_t r = 0; r < v->stage_replica_count; r++) {
+        const ty_stage_program *stage = program_of(v, v->stage_replicas[r]);
         const ty_instruction *recent[NAME_WINDOW];
         uint32_t number[NAME_WINDOW], known = 0;
         for (uint32_t i = 0; i < stage->instruction_count; i++, at++) {
@@ -244,17 +249,18 @@ static ty_status put_names(const view *v, uint32_t **index, ty_error *error)
     return TY_OK;
 }
 
-/* Names the rows, one per rank and stream that has instructions, and numbers them. */
+/* Names the rows, one per stage replica and stream that has instructions, and numbers them. */
 static void put_rows(view *v)
 {
     uint32_t count = 0;
 
     ty_json_open(v->w, "rows", '[');
-    for (uint32_t i = 0; i < v->rank_count; i++)
+    for (uint32_t i = 0; i < v->stage_replica_count; i++)
         for (int s = 0; s < TY_STREAM_COUNT; s++)
             if (v->row[i][s] > 0) {
                 char name[64];
-                snprintf(name, sizeof name, "%u %s", v->ranks[i], ty_stream_name((ty_stream)s));
+                snprintf(name, sizeof name, "%u %s", v->stage_replicas[i],
+                         ty_stream_name((ty_stream)s));
                 ty_json_put_string(v->w, NULL, name);
                 v->row[i][s] = count++;
             }
@@ -278,12 +284,13 @@ static ty_status put_items(view *v, const critical_path *path, ty_error *error)
     ty_json_open(v->w, "items", '[');
     for (int k = 0; k < v->step_count; k++) {
         uint64_t at = 0;
-        for (uint32_t r = 0; r < v->rank_count; r++)
-            for (uint32_t i = 0; i < program_of(v, v->ranks[r])->instruction_count; i++, at++) {
-                const ty_event *e = event_of(v, &v->steps[k], v->ranks[r], i);
+        for (uint32_t r = 0; r < v->stage_replica_count; r++)
+            for (uint32_t i = 0; i < program_of(v, v->stage_replicas[r])->instruction_count;
+                 i++, at++) {
+                const ty_event *e = event_of(v, &v->steps[k], v->stage_replicas[r], i);
                 if (e->end_s - e->start_s > 0 && e->end_s - e->start_s >= least_s)
                     put_item(v, k, r, i, names[at],
-                             k == 0 && ty_critical_path_has(path, v->ranks[r], i));
+                             k == 0 && ty_critical_path_has(path, v->stage_replicas[r], i));
             }
     }
     ty_json_close(v->w, ']');
@@ -308,14 +315,14 @@ static int part_of_op(ty_op op)
 
 /* Cause of the wait of a compute instruction: its last dependency, if that ended after `since_s`.
  */
-static int part_of_gap(const view *v, const one_step *s, uint32_t rank, const ty_instruction *next,
-                       double since_s)
+static int part_of_gap(const view *v, const one_step *s, uint32_t stage_replica,
+                       const ty_instruction *next, double since_s)
 {
-    const ty_stage_program *stage = program_of(v, rank);
+    const ty_stage_program *stage = program_of(v, stage_replica);
     int part = IDLE;
 
     for (uint32_t k = 0; k < next->wait_count; k++) {
-        const double end_s = event_of(v, s, rank, next->waits[k])->end_s;
+        const double end_s = event_of(v, s, stage_replica, next->waits[k])->end_s;
         const ty_stream stream = stage->instructions[next->waits[k]].stream;
         if (end_s <= since_s)
             continue;
@@ -337,25 +344,25 @@ static int by_start(const void *left, const void *right)
     return (a->instruction > b->instruction) - (a->instruction < b->instruction);
 }
 
-/* Splits the step of one rank's compute stream, in the order in which it ran, which is not the
- * program's if instructions lead.
+/* Splits the step of one stage replica's compute stream, in the order in which it ran, which is not
+ * the program's if instructions lead.
  * @param order room for its instructions */
-static void split_rank(const view *v, const one_step *s, uint32_t rank, const ty_event **order,
-                       double parts[PART_COUNT])
+static void split_replica(const view *v, const one_step *s, uint32_t stage_replica,
+                          const ty_event **order, double parts[PART_COUNT])
 {
-    const ty_stage_program *stage = program_of(v, rank);
+    const ty_stage_program *stage = program_of(v, stage_replica);
     double cursor = s->start_s;
     uint32_t count = 0;
 
     for (uint32_t i = 0; i < stage->instruction_count; i++)
         if (stage->instructions[i].stream == TY_STREAM_COMPUTE)
-            order[count++] = event_of(v, s, rank, i);
+            order[count++] = event_of(v, s, stage_replica, i);
     qsort(order, count, sizeof *order, by_start);
     for (uint32_t i = 0; i < count; i++) {
         const ty_event *e = order[i];
         const ty_instruction *in = &stage->instructions[e->instruction];
         if (e->start_s > cursor)
-            parts[part_of_gap(v, s, rank, in, cursor)] += e->start_s - cursor;
+            parts[part_of_gap(v, s, stage_replica, in, cursor)] += e->start_s - cursor;
         if (e->end_s > fmax(cursor, e->start_s))
             parts[part_of_op(in->op)] += e->end_s - fmax(cursor, e->start_s);
         cursor = fmax(cursor, e->end_s);
@@ -363,13 +370,13 @@ static void split_rank(const view *v, const one_step *s, uint32_t rank, const ty
     parts[IDLE] += fmax(s->end_s - cursor, 0);
 }
 
-/* {name, seconds of each part} of every shown rank, predicted before measured */
+/* {name, seconds of each part} of every shown stage replica, predicted before measured */
 static ty_status put_stage_parts(const view *v, ty_error *error)
 {
-    const bool is_by_stage = v->rank_count == v->in->program->stage_count;
-    const char *kind = !is_by_stage                          ? "rank"
-                       : ty_plan_interleave(v->in->plan) > 1 ? "pipeline rank"
-                                                             : "stage";
+    const bool is_by_stage = v->stage_replica_count == v->in->program->stage_count;
+    const char *kind = !is_by_stage                              ? "rank"
+                       : ty_plan_virtual_stages(v->in->plan) > 1 ? "pipeline rank"
+                                                                 : "stage";
     const ty_event **order;
     uint32_t longest = 0;
 
@@ -380,14 +387,15 @@ static ty_status put_stage_parts(const view *v, ty_error *error)
     order = ty_alloc(longest, sizeof *order);
     TY_TRY(ty_check_memory(order != NULL, error));
     ty_json_open(v->w, "stage_parts", '[');
-    for (uint32_t r = 0; r < v->rank_count; r++)
+    for (uint32_t r = 0; r < v->stage_replica_count; r++)
         for (int k = 0; k < v->step_count; k++) {
-            const uint32_t rank = v->ranks[r];
+            const uint32_t stage_replica = v->stage_replicas[r];
             double parts[PART_COUNT] = {0};
             char name[64];
-            split_rank(v, &v->steps[k], rank, order, parts);
+            split_replica(v, &v->steps[k], stage_replica, order, parts);
             snprintf(name, sizeof name, "%s %u%s", kind,
-                     is_by_stage ? ty_plan_stage_of_rank(v->in->plan, rank) : rank,
+                     is_by_stage ? ty_plan_stage_of_replica(v->in->plan, stage_replica)
+                                 : stage_replica,
                      v->step_count == 1 ? ""
                      : k == 1           ? " measured"
                                         : " predicted");
@@ -414,7 +422,7 @@ static void put_critical_path(const view *v, const critical_path *path)
 
     for (uint32_t i = 0; i < path->count; i++) {
         const path_link *link = &path->links[i];
-        const ty_op op = program_of(v, link->rank)->instructions[link->instruction].op;
+        const ty_op op = program_of(v, link->stage_replica)->instructions[link->instruction].op;
         seconds[op] += link->to_s - link->from_s;
         counts[op]++;
     }
@@ -441,7 +449,8 @@ ty_status ty_report_put_timeline(const ty_report_input *in, ty_json_writer *w, t
     ty_json_open(w, "timeline", '{');
     ty_report_put_figure(w, "length_us", v.length_s * 1e6);
     ty_json_put_bool(w, "is_measured", v.step_count == 2);
-    ty_json_put_bool(w, "has_all_ranks", v.rank_count == ty_plan_rank_count(in->plan));
+    ty_json_put_bool(w, "has_all_ranks",
+                     v.stage_replica_count == ty_plan_stage_replica_count(in->plan));
     TY_CHECK(put_items(&v, &path, error), status, done);
     TY_CHECK(put_stage_parts(&v, error), status, done);
     put_critical_path(&v, &path);

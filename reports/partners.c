@@ -9,7 +9,7 @@ struct partners {
     uint32_t *local_count;  /* [stages]: micro-batches of one replica */
     uint32_t **sends;       /* [stages][2 * local_count]: by direction and micro-batch */
     uint32_t **collectives; /* [stages][buckets][TY_MOST_PHASES] */
-    uint32_t *members;      /* scratch, [ranks] */
+    uint32_t *members;      /* scratch, [stage replicas] */
 };
 
 void ty_partners_free(partners *p)
@@ -65,7 +65,7 @@ ty_status ty_partners_new(const ty_plan *plan, const ty_program *program, partne
     p->local_count = ty_alloc(plan->stage_count, sizeof *p->local_count);
     p->sends = ty_alloc(plan->stage_count, sizeof *p->sends);
     p->collectives = ty_alloc(plan->stage_count, sizeof *p->collectives);
-    p->members = ty_alloc(ty_plan_rank_count(plan), sizeof *p->members);
+    p->members = ty_alloc(ty_plan_stage_replica_count(plan), sizeof *p->members);
     if (p->local_count == NULL || p->sends == NULL || p->collectives == NULL || p->members == NULL)
         goto failed;
     for (uint32_t s = 0; s < plan->stage_count; s++) {
@@ -85,43 +85,44 @@ failed:
     return ty_fail(error, TY_ENOMEM, "out of memory");
 }
 
-uint32_t ty_partners_send(const partners *p, uint32_t rank, const ty_instruction *receive,
+uint32_t ty_partners_send(const partners *p, uint32_t stage_replica, const ty_instruction *receive,
                           uint32_t *sender)
 {
-    uint32_t stage = ty_plan_stage_of_rank(p->plan, rank);
-    uint32_t replica = rank - ty_plan_first_rank(p->plan, stage);
+    uint32_t stage = ty_plan_stage_of_replica(p->plan, stage_replica);
+    uint32_t replica = stage_replica - ty_plan_first_replica(p->plan, stage);
     uint32_t global = ty_program_global_micro_batch(p->plan, stage, replica, receive->micro_batch);
     uint32_t peer = receive->peer_stage;
 
-    *sender = ty_program_peer_rank(p->plan, rank, receive);
+    *sender = ty_program_peer_replica(p->plan, stage_replica, receive);
     return p->sends[peer][send_slot(p, peer, receive->direction,
                                     global / p->plan->stages[peer].replicas)];
 }
 
 /* The event at which a member reaches a phase of a bucket's exchange; NULL: it has none. */
 static const ty_event *member_event(const partners *p, const ty_timeline *timeline, uint32_t step,
-                                    const ty_instruction *in, uint32_t rank)
+                                    const ty_instruction *in, uint32_t stage_replica)
 {
     const ty_bucket *b = &p->plan->buckets[in->bucket];
-    const uint32_t position = ty_plan_stage_of_rank(p->plan, rank);
+    const uint32_t pipeline_rank = ty_plan_stage_of_replica(p->plan, stage_replica);
     const uint32_t holder =
-        b->stage % p->program->stage_count == position ? b->stage : b->tied_stage;
+        b->stage % p->program->stage_count == pipeline_rank ? b->stage : b->tied_stage;
     const uint32_t index = p->collectives[holder][in->bucket * TY_MOST_PHASES + in->phase];
 
-    return index == UINT32_MAX ? NULL
-                               : ty_timeline_find(timeline, p->program, p->plan, step, rank, index);
+    return index == UINT32_MAX
+               ? NULL
+               : ty_timeline_find(timeline, p->program, p->plan, step, stage_replica, index);
 }
 
 const ty_event *ty_partners_last(const partners *p, const ty_timeline *timeline,
                                  const ty_event *event)
 {
-    const uint32_t stage = ty_plan_stage_of_rank(p->plan, event->rank);
+    const uint32_t stage = ty_plan_stage_of_replica(p->plan, event->stage_replica);
     const ty_instruction *in = &p->program->stages[stage].instructions[event->instruction];
     const ty_event *last = NULL;
 
     if (in->op == TY_OP_RECEIVE) {
         uint32_t sender;
-        uint32_t send = ty_partners_send(p, event->rank, in, &sender);
+        uint32_t send = ty_partners_send(p, event->stage_replica, in, &sender);
         if (send != UINT32_MAX)
             last = ty_timeline_find(timeline, p->program, p->plan, event->step, sender, send);
     } else if (in->op == TY_OP_COLLECTIVE) {

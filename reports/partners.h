@@ -1,7 +1,7 @@
 /**
  * @file partners.h
- * Which instruction of which rank another one meets: the send of a receive, the fellow members of a
- * collective. Internal to reports/.
+ * Which instruction of which stage replica another one meets: the send of a receive, the fellow
+ * members of a collective. Internal to reports/.
  */
 #ifndef TY_REPORTS_PARTNERS_H
 #define TY_REPORTS_PARTNERS_H
@@ -14,8 +14,8 @@ ty_status ty_partners_new(const ty_plan *plan, const ty_program *program, partne
                           ty_error *error) TY_MUST_CHECK;
 void ty_partners_free(partners *p);
 
-/** The send that a receive of `rank` is matched with; UINT32_MAX if there is none. */
-uint32_t ty_partners_send(const partners *p, uint32_t rank, const ty_instruction *receive,
+/** The send that a receive of `stage_replica` is matched with; UINT32_MAX if there is none. */
+uint32_t ty_partners_send(const partners *p, uint32_t stage_replica, const ty_instruction *receive,
                           uint32_t *sender);
 
 /** The partner that an instruction had to wait for: the send of a receive, or the last member to

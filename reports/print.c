@@ -206,7 +206,7 @@ void ty_print_stack(const ty_stack *stack, ty_text *text)
 /* "0..7" where they follow each other, else a list. */
 static void devices_text(const ty_plan *plan, const ty_plan_stage *stage, ty_text *text)
 {
-    const uint32_t count = stage->replicas * ty_plan_width(plan);
+    const uint32_t count = stage->replicas * ty_plan_replica_ranks(plan);
     bool is_range = count > 1;
 
     for (uint32_t r = 1; r < count; r++)
@@ -251,7 +251,7 @@ static void print_stage_run(const ty_plan *plan, uint32_t s, uint32_t run, ty_te
         ty_text_addf(&range, " (%u)", stage->layer_count);
     snprintf(label, sizeof label, run > 1 ? "%u..%u" : "%u", s, s + run - 1);
     if (run > 1)
-        ty_text_addf(&devices, "%u each", stage->replicas * ty_plan_width(plan));
+        ty_text_addf(&devices, "%u each", stage->replicas * ty_plan_replica_ranks(plan));
     else
         devices_text(plan, stage, &devices);
     /* Bytes of whole elements. NOLINTNEXTLINE(bugprone-integer-division) */
@@ -386,7 +386,8 @@ static void print_input(const ty_plan *plan, ty_text *text)
 
     if (ty_plan_input(plan, &input, NULL) != TY_OK || input.bound_by == NULL)
         return;
-    ty_format_count(input.samples_per_s * plan->stages[0].replicas * ty_plan_width(plan), rate);
+    ty_format_count(input.samples_per_s * plan->stages[0].replicas * ty_plan_replica_ranks(plan),
+                    rate);
     for (uint32_t i = 0; i < ty_cluster_storage_count(plan->cluster); i++)
         if (input.level_share[i] > 0)
             ty_text_addf(&shares, "%s%.3g %% from %s", shares.length > 0 ? ", " : "; samples come ",
@@ -532,7 +533,7 @@ static void print_memory_row(const ty_memory_use *use, const char *label, ty_tex
 
 void ty_print_memory(const ty_plan *plan, ty_text *text)
 {
-    const uint32_t positions = plan->stage_count / ty_plan_interleave(plan);
+    const uint32_t pipeline_size = plan->stage_count / ty_plan_virtual_stages(plan);
     uint32_t run;
 
     if (plan->memory == NULL) {
@@ -542,16 +543,16 @@ void ty_print_memory(const ty_plan *plan, ty_text *text)
     ty_text_add(text,
                 "stage   params    grads    optim    activ    comms    compr     work    total\n");
     /* Virtual stages of a pipeline rank share its devices. */
-    for (uint32_t s = 0; s < positions; s += run) {
+    for (uint32_t s = 0; s < pipeline_size; s += run) {
         char label[32];
         run = 1;
-        while (positions > MANY_STAGES && s + run < positions &&
+        while (pipeline_size > MANY_STAGES && s + run < pipeline_size &&
                memcmp(&plan->memory[s], &plan->memory[s + run], sizeof *plan->memory) == 0)
             run++;
         snprintf(label, sizeof label, run > 1 ? "%u..%u" : "%u", s, s + run - 1);
         print_memory_row(&plan->memory[s], label, text);
     }
-    if (positions < plan->stage_count)
+    if (pipeline_size < plan->stage_count)
         ty_text_add(text, "Each row includes the virtual stages of its pipeline rank.\n");
 }
 
@@ -724,12 +725,12 @@ void ty_print_run(const ty_run *run, ty_text *text)
     char memory[32], wall[32];
     uint64_t peak = 0;
 
-    for (uint32_t r = 0; r < run->rank_count; r++)
+    for (uint32_t r = 0; r < run->stage_replica_count; r++)
         peak = run->peak_memory_bytes[r] > peak ? run->peak_memory_bytes[r] : peak;
     ty_format_memory((double)peak, memory);
     ty_format_seconds(run->wall_s, wall);
-    ty_text_addf(text, "%u rank%s (%s), %u steps in %s\n", run->rank_count,
-                 run->rank_count == 1 ? "" : "s", run->backend, run->step_count, wall);
+    ty_text_addf(text, "%u rank%s (%s), %u steps in %s\n", run->stage_replica_count,
+                 run->stage_replica_count == 1 ? "" : "s", run->backend, run->step_count, wall);
     ty_print_summary(&run->summary, NULL, text);
     if (run->losses != NULL)
         ty_text_addf(text, "Loss        %.4f -> %.4f\n", run->step_count > 0 ? run->losses[0] : 0.0,

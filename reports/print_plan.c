@@ -138,14 +138,14 @@ static bool has_equal_replicas(const ty_plan *plan)
 
 static void print_sizes(const ty_plan *plan, ty_text *text)
 {
-    const uint32_t positions = ty_plan_position_count(plan), vpp = ty_plan_interleave(plan);
-    const uint32_t first = first_trained(plan), pp = positions - first;
+    const uint32_t pipeline_size = ty_plan_pipeline_size(plan), vpp = ty_plan_virtual_stages(plan);
+    const uint32_t first = first_trained(plan), pp = pipeline_size - first;
     const uint32_t actors = first > 0 ? plan->stages[0].replicas : 0;
     ty_text layout = {0};
 
     ty_text_addf(&layout, "TP %u  PP %u  VPP %u  DP %u", at_least_one(plan->tensor_parallel), pp,
                  vpp, plan->stages[first].replicas);
-    for (uint32_t s = first + 1; !has_equal_replicas(plan) && s < positions; s++)
+    for (uint32_t s = first + 1; !has_equal_replicas(plan) && s < pipeline_size; s++)
         ty_text_addf(&layout, "+%u", plan->stages[s].replicas);
     ty_text_addf(&layout, "  CP %u  EP %u", at_least_one(plan->context_parallel),
                  at_least_one(plan->expert_parallel));
@@ -385,7 +385,7 @@ static bool is_told_by_vpp(const ty_plan *plan, const fix_word *word)
 {
     return is_key(word, "schedule") &&
            (strncmp(word->value, "interleaved", word->value_length) == 0 ||
-            (ty_plan_interleave(plan) > 1 &&
+            (ty_plan_virtual_stages(plan) > 1 &&
              strncmp(word->value, "1f1b", word->value_length) == 0));
 }
 

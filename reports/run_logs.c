@@ -52,7 +52,7 @@ static void put_memory(const ty_plan *plan, const ty_run *run, ty_text *text)
     ty_text_add(text, "# HELP trainyard_peak_memory_bytes Most memory of a rank: its resident "
                       "set, or what it took of its GPU.\n"
                       "# TYPE trainyard_peak_memory_bytes gauge\n");
-    for (uint32_t r = 0; r < run->rank_count; r++) {
+    for (uint32_t r = 0; r < run->stage_replica_count; r++) {
         ty_text_add(text, "trainyard_peak_memory_bytes{");
         put_labels(plan, run, text);
         ty_text_addf(text, ",rank=\"%u\"} %llu\n", r,

@@ -11,7 +11,7 @@ typedef struct trace {
     const partners *partners;
     ty_json_writer writer;
     uint32_t first_process; /* of the timeline being written */
-    uint32_t lanes;         /* that it tells apart of each rank */
+    uint32_t ranks;         /* that it tells apart of each stage replica */
     const char *label;
     uint64_t next_flow;
 } trace;
@@ -32,14 +32,14 @@ static void put_name(trace *t, const char *kind, uint32_t process, uint32_t thre
 
 static void put_names(trace *t)
 {
-    for (uint32_t r = 0; r < ty_plan_rank_count(t->plan); r++) {
-        uint32_t stage = ty_plan_stage_of_rank(t->plan, r);
-        const uint32_t replica = (r - ty_plan_first_rank(t->plan, stage)) / t->lanes;
-        char name[96], lane[24] = "";
-        if (t->lanes > 1)
-            snprintf(lane, sizeof lane, ", lane %u", r % t->lanes);
-        snprintf(name, sizeof name, "%s rank %u (stage %u, replica %u%s)", t->label, r / t->lanes,
-                 stage, replica, lane);
+    for (uint32_t r = 0; r < ty_plan_stage_replica_count(t->plan); r++) {
+        uint32_t stage = ty_plan_stage_of_replica(t->plan, r);
+        const uint32_t replica = (r - ty_plan_first_replica(t->plan, stage)) / t->ranks;
+        char name[96], replica_rank[24] = "";
+        if (t->ranks > 1)
+            snprintf(replica_rank, sizeof replica_rank, ", rank %u", r % t->ranks);
+        snprintf(name, sizeof name, "%s stage replica %u (stage %u, replica %u%s)", t->label,
+                 r / t->ranks, stage, replica, replica_rank);
         put_name(t, "process_name", t->first_process + r, 0, name);
         for (uint32_t s = 0; s < TY_STREAM_COUNT; s++)
             put_name(t, "thread_name", t->first_process + r, s, ty_stream_name((ty_stream)s));
@@ -56,7 +56,7 @@ static void put_slice(trace *t, const ty_event *event, const ty_instruction *in)
     ty_json_put_string(&t->writer, "ph", "X");
     ty_json_put_string(&t->writer, "name", name);
     ty_json_put_string(&t->writer, "cat", ty_op_name(in->op));
-    ty_json_put_uint(&t->writer, "pid", t->first_process + event->rank);
+    ty_json_put_uint(&t->writer, "pid", t->first_process + event->stage_replica);
     ty_json_put_uint(&t->writer, "tid", (uint64_t)in->stream);
     ty_json_put_number(&t->writer, "ts", event->start_s * 1e6);
     ty_json_put_number(&t->writer, "dur", (event->end_s - event->start_s) * 1e6);
@@ -71,14 +71,15 @@ static void put_slice(trace *t, const ty_event *event, const ty_instruction *in)
     ty_json_close(&t->writer, '}');
 }
 
-static void put_flow_end(trace *t, const char *phase, uint32_t rank, ty_stream stream, double at_s)
+static void put_flow_end(trace *t, const char *phase, uint32_t stage_replica, ty_stream stream,
+                         double at_s)
 {
     ty_json_open_flat(&t->writer, NULL, '{');
     ty_json_put_string(&t->writer, "ph", phase);
     ty_json_put_string(&t->writer, "name", "transfer");
     ty_json_put_string(&t->writer, "cat", "transfer");
     ty_json_put_uint(&t->writer, "id", t->next_flow);
-    ty_json_put_uint(&t->writer, "pid", t->first_process + rank);
+    ty_json_put_uint(&t->writer, "pid", t->first_process + stage_replica);
     ty_json_put_uint(&t->writer, "tid", (uint64_t)stream);
     ty_json_put_number(&t->writer, "ts", at_s * 1e6);
     if (phase[0] == 'f')
@@ -90,7 +91,7 @@ static void put_flow(trace *t, const ty_timeline *timeline, const ty_event *even
                      const ty_instruction *in)
 {
     uint32_t sender;
-    uint32_t send = ty_partners_send(t->partners, event->rank, in, &sender);
+    uint32_t send = ty_partners_send(t->partners, event->stage_replica, in, &sender);
     const ty_event *from;
     double ready_s;
 
@@ -100,7 +101,7 @@ static void put_flow(trace *t, const ty_timeline *timeline, const ty_event *even
     ready_s = ty_partners_ready_s(t->partners, timeline, event);
     put_flow_end(t, "s", sender, TY_STREAM_SEND, from->start_s);
     /* Inside its slice, whose end no longer belongs to it. */
-    put_flow_end(t, "f", event->rank, TY_STREAM_RECEIVE, 0.5 * (ready_s + event->end_s));
+    put_flow_end(t, "f", event->stage_replica, TY_STREAM_RECEIVE, 0.5 * (ready_s + event->end_s));
     t->next_flow++;
 }
 
@@ -109,13 +110,13 @@ static void put_timeline(trace *t, const ty_timeline *timeline)
     put_names(t);
     for (uint64_t e = 0; e < timeline->event_count; e++) {
         const ty_event *event = &timeline->events[e];
-        uint32_t stage = ty_plan_stage_of_rank(t->plan, event->rank);
+        uint32_t stage = ty_plan_stage_of_replica(t->plan, event->stage_replica);
         const ty_instruction *in = &t->program->stages[stage].instructions[event->instruction];
         put_slice(t, event, in);
         if (in->op == TY_OP_RECEIVE)
             put_flow(t, timeline, event, in);
     }
-    t->first_process += ty_plan_rank_count(t->plan);
+    t->first_process += ty_plan_stage_replica_count(t->plan);
 }
 
 static ty_status write_trace(trace *t, const ty_timeline *predicted, const ty_timeline *measured,
@@ -150,13 +151,13 @@ ty_status ty_trace_write(const ty_plan *plan, const ty_program *program,
                          const ty_timeline *predicted, const ty_timeline *measured, ty_text *text,
                          ty_error *error)
 {
-    const uint32_t width = ty_plan_width(plan);
+    const uint32_t width = ty_plan_replica_ranks(plan);
     const bool is_by_device =
-        width > 1 && predicted->rank_count == ty_plan_process_count(plan) && measured == NULL;
+        width > 1 && predicted->stage_replica_count == ty_plan_rank_count(plan) && measured == NULL;
     trace t = {.plan = plan,
                .program = program,
                .writer = ty_json_writer_on(text),
-               .lanes = is_by_device ? width : 1};
+               .ranks = is_by_device ? width : 1};
     ty_plan *view = NULL;
     ty_status status = TY_OK;
 

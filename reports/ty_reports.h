@@ -17,8 +17,8 @@ typedef struct ty_comparison_row {
     uint32_t phase;  /* of its exchange */
     uint32_t first_layer, layer_count;
     double predicted_s,
-        measured_s;  /* median seconds of one such instruction, over ranks and steps */
-    double per_step; /* how many a rank does in a step */
+        measured_s;  /* median seconds of one such instruction, over stage replicas and steps */
+    double per_step; /* how many a stage replica does in a step */
     double error;    /* predicted / measured - 1; 0 when nothing was measured */
 } ty_comparison_row;
 
@@ -36,7 +36,7 @@ typedef struct ty_comparison {
     uint32_t row_count;
     ty_comparison_row *rows; /* by stage, then largest measured share of the step first */
     uint64_t predicted_peak_memory_bytes,
-        measured_peak_memory_bytes; /* largest over ranks; 0: unknown */
+        measured_peak_memory_bytes; /* largest over stage replicas; 0: unknown */
     double
         disturbed_share;  /* of the run's steps, by others on the machine; 0: none, or not known */
     double others_share;  /* of the cores, that these took */
@@ -110,7 +110,7 @@ void ty_comparison_to_json(const ty_plan *plan, const ty_comparison *comparison,
 
 /** A part of the critical path: an instruction that what comes behind it waited for. */
 typedef struct ty_critical_part {
-    uint32_t rank, step, instruction;
+    uint32_t stage_replica, step, instruction;
     double from_s, to_s;
 } ty_critical_part;
 /**
@@ -125,9 +125,10 @@ ty_status ty_critical_parts(const ty_plan *plan, const ty_program *program,
                             ty_error *error) TY_MUST_CHECK;
 
 /**
- * Chrome/Perfetto trace: one process per rank, one thread per stream, X events in microseconds,
- * flow arrows from each send to its receive. Measured ranks follow predicted ones where both are
- * given. Of a predicted timeline of devices (ty_plan_by_device), one process per device.
+ * Chrome/Perfetto trace: one process per stage replica, one thread per stream, X events in
+ * microseconds, flow arrows from each send to its receive. Measured stage replicas follow predicted
+ * ones where both are given. Of a predicted timeline of devices (ty_plan_by_device), one process
+ * per device.
  * @param measured may be NULL
  * @return TY_EPARSE for timelines of another program
  */
@@ -137,8 +138,8 @@ ty_status ty_trace_write(const ty_plan *plan, const ty_program *program,
 
 /**
  * A run as gauges in Prometheus' text format (0.0.4), for the text file collector of its node
- * exporter. Labels: workload, cluster, strategy, plan (its digest), backend; rank and part.
- * Source: prometheus.io, "Exposition formats".
+ * exporter. Labels: workload, cluster, strategy, plan (its digest), backend; stage replica and
+ * part. Source: prometheus.io, "Exposition formats".
  */
 void ty_run_to_metrics(const ty_plan *plan, const ty_run *run, ty_text *text);
 
@@ -197,8 +198,8 @@ typedef struct ty_report_input {
  * One self-contained HTML page: a template whose script draws one JSON document, the changes to
  * make first. docs/guides/read-a-report.md lists the sections and where their figures come from.
  * Sections without data are left out and named at the end with what would fill them. No network, no
- * external file, script and style allowed by their hashes alone. Large plans are shown by one rank
- * of each kind, large clusters by groups of hosts.
+ * external file, script and style allowed by their hashes alone. Large plans are shown by one stage
+ * replica of each kind, large clusters by groups of hosts.
  * @return TY_EPARSE for timelines of another program, or a document that is not what its schema
  * says
  */
@@ -231,9 +232,9 @@ ty_status ty_report_html(const ty_report_input *input, ty_text *html,
  * torchtitan, megatron) can be put into what starts hosts: `on` names slurm, k8s-jobset,
  * k8s-trainjob or skypilot, and a file of it comes beside the target's own.
  *
- * Placement. Process p of a launch is lane p mod w of the plan's rank p / w, w being the lanes of a
- * rank. Hosts are in the order in which processes meet them, which is the plan's own: neighbours in
- * the numbering have the best links.
+ * Placement. Process p of a launch is rank p mod w of the plan's stage replica p / w, w being the
+ * ranks of a stage replica. Hosts are in the order in which processes meet them, which is the
+ * plan's own: neighbours in the numbering have the best links.
  */
 
 typedef struct ty_launch_input {

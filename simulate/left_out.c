@@ -2,7 +2,7 @@
 #include "ty_simulate.h"
 
 #include "engine.h"
-#include "lane_exchange.h"
+#include "parallel_exchange.h"
 
 bool ty_simulate_is_built(void)
 {
@@ -34,11 +34,12 @@ ty_status ty_simulate(const ty_plan *plan, const ty_program *program, const ty_c
     return left_out(error);
 }
 
-ty_status ty_simulate_lanes(const ty_plan *plan, const ty_program *program, const ty_costs *costs,
-                            const ty_lane_exchanges *lanes, const ty_cluster *cluster,
-                            const ty_simulate_options *options, ty_timeline **out, ty_error *error)
+ty_status ty_simulate_parallel(const ty_plan *plan, const ty_program *program,
+                               const ty_costs *costs, const ty_parallel_exchanges *parallel,
+                               const ty_cluster *cluster, const ty_simulate_options *options,
+                               ty_timeline **out, ty_error *error)
 {
-    (void)plan, (void)program, (void)costs, (void)lanes, (void)cluster, (void)options, (void)out;
+    (void)plan, (void)program, (void)costs, (void)parallel, (void)cluster, (void)options, (void)out;
     return left_out(error);
 }
 

@@ -16,7 +16,7 @@ typedef struct recorder {
     uint32_t *curve_of; /* [2 * link + way]: its curve, or TY_NO_EDGE */
     ty_link_history *out;
     /* The instruction whose span was looked up last: all edges of a collective have the same. */
-    uint32_t position, instruction, replica, step;
+    uint32_t pipeline_rank, instruction, replica, step;
     double from_s, to_s;
 } recorder;
 
@@ -38,18 +38,18 @@ static void spread(const recorder *h, double *bins, double bytes)
     }
 }
 
-/* From when the last member was ready to the end, over the ranks of the position. */
+/* From when the last member was ready to the end, over the ranks of the pipeline rank. */
 static void find_span(recorder *h, const ty_visit *v, uint32_t step)
 {
-    const uint32_t first = ty_plan_first_rank(h->plan, v->position);
+    const uint32_t first = ty_plan_first_replica(h->plan, v->pipeline_rank);
     const uint32_t begin = v->replica == TY_NO_EDGE ? 0 : v->replica;
     const uint32_t end =
-        v->replica == TY_NO_EDGE ? h->plan->stages[v->position].replicas : v->replica + 1;
+        v->replica == TY_NO_EDGE ? h->plan->stages[v->pipeline_rank].replicas : v->replica + 1;
 
-    if (h->position == v->position && h->instruction == v->instruction &&
+    if (h->pipeline_rank == v->pipeline_rank && h->instruction == v->instruction &&
         h->replica == v->replica && h->step == step)
         return;
-    h->position = v->position;
+    h->pipeline_rank = v->pipeline_rank;
     h->instruction = v->instruction;
     h->replica = v->replica;
     h->step = step;
@@ -124,9 +124,9 @@ ty_status ty_link_history_of(const ty_plan *plan, const ty_program *program, con
                   .program = program,
                   .timeline = timeline,
                   .out = &made,
-                  .position = TY_NO_EDGE};
+                  .pipeline_rank = TY_NO_EDGE};
     ty_visit v = {.graph = &all.graph,
-                  .lanes = &all.lanes,
+                  .parallel = &all.parallel,
                   .program = program,
                   .costs = costs,
                   .tell = add_to_history,
@@ -238,7 +238,7 @@ ty_status ty_traffic_matrix(const ty_plan *plan, const ty_program *program, cons
     ty_traffic_graph all = {0};
     matrix m = {.cluster = cluster, .ends = ends, .room = 64, .cells = new_cells(64)};
     ty_visit v = {.graph = &all.graph,
-                  .lanes = &all.lanes,
+                  .parallel = &all.parallel,
                   .program = program,
                   .costs = costs,
                   .tell = add_to_matrix,

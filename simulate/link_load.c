@@ -40,7 +40,7 @@ ty_status ty_link_loads(const ty_plan *plan, const ty_program *program, const ty
     TY_TRY(ty_check_memory(loads != NULL, error));
     TY_CHECK(ty_traffic_graph_fill(&all, plan, program, costs, cluster, error), status, cleanup);
     ty_visit_all(&(ty_visit){.graph = &all.graph,
-                             .lanes = &all.lanes,
+                             .parallel = &all.parallel,
                              .program = program,
                              .costs = costs,
                              .tell = add_to_links,

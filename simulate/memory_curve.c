@@ -1,4 +1,4 @@
-/* A rank's memory over time: see ty_simulate.h. */
+/* A stage replica's memory over time: see ty_simulate.h. */
 #include "ty_simulate.h"
 
 #include "ty_base.h"
@@ -21,22 +21,22 @@ static int compare_changes(const void *left, const void *right)
 
 /*
  * Bytes that a micro-batch in flight adds for each layer of the stage it is in. Memory is said of a
- * position, whose stages together have the activations of its fullest moment: they are taken to be
- * spread over its layers evenly.
+ * pipeline rank, whose stages together have the activations of its fullest moment: they are taken
+ * to be spread over its layers evenly.
  */
-static ty_status stash_of_layer(const ty_plan *plan, const ty_program *program, uint32_t position,
-                                double *out, ty_error *error)
+static ty_status stash_of_layer(const ty_plan *plan, const ty_program *program,
+                                uint32_t pipeline_rank, double *out, ty_error *error)
 {
-    const uint32_t positions = ty_plan_position_count(plan);
-    double *layers = ty_alloc(ty_plan_interleave(plan), sizeof *layers);
+    const uint32_t pipeline_size = ty_plan_pipeline_size(plan);
+    double *layers = ty_alloc(ty_plan_virtual_stages(plan), sizeof *layers);
     double peak;
 
     TY_TRY(ty_check_memory(layers != NULL, error));
-    for (uint32_t s = position; s < plan->stage_count; s += positions)
-        layers[s / positions] = plan->stages[s].layer_count;
-    peak = ty_program_peak_stash(program, position, layers);
+    for (uint32_t s = pipeline_rank; s < plan->stage_count; s += pipeline_size)
+        layers[s / pipeline_size] = plan->stages[s].layer_count;
+    peak = ty_program_peak_stash(program, pipeline_rank, layers);
     ty_free(layers);
-    *out = peak > 0 ? (double)plan->memory[position].activation_bytes / peak : 0.0;
+    *out = peak > 0 ? (double)plan->memory[pipeline_rank].activation_bytes / peak : 0.0;
     return TY_OK;
 }
 
@@ -50,11 +50,11 @@ static bool has_backward(const ty_stage_program *code, uint32_t stage)
 }
 
 static uint32_t list_changes(const ty_plan *plan, const ty_program *program,
-                             const ty_timeline *timeline, uint32_t rank, double stash_bytes,
-                             change *changes)
+                             const ty_timeline *timeline, uint32_t stage_replica,
+                             double stash_bytes, change *changes)
 {
-    const uint32_t position = ty_plan_stage_of_rank(plan, rank);
-    const ty_stage_program *code = &program->stages[position];
+    const uint32_t pipeline_rank = ty_plan_stage_of_replica(plan, stage_replica);
+    const ty_stage_program *code = &program->stages[pipeline_rank];
     uint32_t count = 0;
 
     for (uint32_t i = 0; i < code->instruction_count; i++) {
@@ -65,7 +65,8 @@ static uint32_t list_changes(const ty_plan *plan, const ty_program *program,
         const double bytes = stash_bytes * plan->stages[stage].layer_count;
         const bool is_over = way > 0 && !has_backward(code, stage);
         for (uint32_t step = 0; step < timeline->step_count; step++) {
-            const ty_event *event = ty_timeline_find(timeline, program, plan, step, rank, i);
+            const ty_event *event =
+                ty_timeline_find(timeline, program, plan, step, stage_replica, i);
             changes[count++] = (change){way > 0 ? event->start_s : event->end_s, way * bytes};
             if (is_over)
                 changes[count++] = (change){event->end_s, -bytes};
@@ -76,20 +77,21 @@ static uint32_t list_changes(const ty_plan *plan, const ty_program *program,
 }
 
 ty_status ty_memory_curve(const ty_plan *plan, const ty_program *program,
-                          const ty_timeline *timeline, uint32_t rank, ty_memory_point **out,
-                          uint32_t *count, ty_error *error)
+                          const ty_timeline *timeline, uint32_t stage_replica,
+                          ty_memory_point **out, uint32_t *count, ty_error *error)
 {
     if (plan->memory == NULL)
         return ty_fail(error, TY_EINVAL, "memory over time: the plan says nothing of memory");
-    if (rank >= ty_plan_rank_count(plan))
-        return ty_fail(error, TY_EINVAL, "memory over time: found rank %u, expected one below %u",
-                       rank, ty_plan_rank_count(plan));
-    const uint32_t position = ty_plan_stage_of_rank(plan, rank);
-    const ty_memory_use *use = &plan->memory[position];
+    if (stage_replica >= ty_plan_stage_replica_count(plan))
+        return ty_fail(error, TY_EINVAL,
+                       "memory over time: found stage replica %u, expected one below %u",
+                       stage_replica, ty_plan_stage_replica_count(plan));
+    const uint32_t pipeline_rank = ty_plan_stage_of_replica(plan, stage_replica);
+    const ty_memory_use *use = &plan->memory[pipeline_rank];
     const size_t most =
-        (size_t)timeline->step_count * program->stages[position].instruction_count * 2;
+        (size_t)timeline->step_count * program->stages[pipeline_rank].instruction_count * 2;
     double stash_bytes;
-    const ty_status status = stash_of_layer(plan, program, position, &stash_bytes, error);
+    const ty_status status = stash_of_layer(plan, program, pipeline_rank, &stash_bytes, error);
     if (status != TY_OK)
         return status;
     change *changes = ty_alloc(most, sizeof *changes);
@@ -99,7 +101,8 @@ ty_status ty_memory_curve(const ty_plan *plan, const ty_program *program,
         ty_free(points);
         return ty_fail(error, TY_ENOMEM, "memory over time: memory ran out");
     }
-    const uint32_t changed = list_changes(plan, program, timeline, rank, stash_bytes, changes);
+    const uint32_t changed =
+        list_changes(plan, program, timeline, stage_replica, stash_bytes, changes);
     double bytes = (double)(ty_memory_use_total(use) - use->activation_bytes);
     uint32_t kept = 1;
     points[0] = (ty_memory_point){0.0, (uint64_t)bytes};

@@ -40,21 +40,21 @@ static ty_pattern_shape shape_of(ty_collective_kind kind, ty_algorithm algorithm
 /* The pattern's key; shape TY_SHAPE_COUNT where nothing is sent. */
 static ty_pattern key_of(const ty_plan *plan, const ty_bucket *bucket, uint32_t phase)
 {
-    const uint32_t positions = ty_plan_position_count(plan);
+    const uint32_t pipeline_size = ty_plan_pipeline_size(plan);
     const bool is_gather = phase == TY_GATHER_PHASE;
-    ty_pattern key = {.position = bucket->stage % positions,
+    ty_pattern key = {.pipeline_rank = bucket->stage % pipeline_size,
                       .tied = TY_NO_STAGE,
-                      .among = TY_LANE_KIND_COUNT,
+                      .among = TY_PARALLELISM_COUNT,
                       .shape = TY_SHAPE_COUNT,
                       .of_experts = bucket->of_experts,
                       .member_count = ty_bucket_device_count(plan, bucket),
-                      .lanes = ty_bucket_lane_count(plan, bucket),
+                      .ranks = ty_bucket_rank_count(plan, bucket),
                       .groups = ty_bucket_group_count(plan, bucket)};
 
     if (bucket->tied_stage != TY_NO_STAGE)
-        key.tied = bucket->tied_stage % positions;
+        key.tied = bucket->tied_stage % pipeline_size;
     /* Whether a bucket's exchange takes place in every few steps only. */
-    if (key.member_count < 2 || key.tied == key.position ||
+    if (key.member_count < 2 || key.tied == key.pipeline_rank ||
         (phase != TY_GATHER_PHASE && ty_plan_exchange_interval(plan, bucket) > 1))
         return key;
     if (is_gather ? ty_bucket_is_sharded(plan, bucket)
@@ -74,18 +74,18 @@ const ty_pattern *ty_pattern_of(const ty_pattern_set *set, const ty_plan *plan,
     const ty_pattern key = key_of(plan, bucket, phase);
 
     for (uint32_t i = 0; i < set->count; i++)
-        if (set->patterns[i].position == key.position && set->patterns[i].tied == key.tied &&
-            set->patterns[i].among == key.among && set->patterns[i].shape == key.shape &&
-            set->patterns[i].of_experts == key.of_experts)
+        if (set->patterns[i].pipeline_rank == key.pipeline_rank &&
+            set->patterns[i].tied == key.tied && set->patterns[i].among == key.among &&
+            set->patterns[i].shape == key.shape && set->patterns[i].of_experts == key.of_experts)
             return &set->patterns[i];
     return NULL;
 }
 
-const ty_pattern *ty_pattern_of_lanes(const ty_pattern_set *set, uint32_t position,
-                                      ty_lane_kind kind)
+const ty_pattern *ty_pattern_of_parallel(const ty_pattern_set *set, uint32_t pipeline_rank,
+                                         ty_parallelism kind)
 {
-    for (uint32_t i = set->count; i-- > 0 && set->patterns[i].among != TY_LANE_KIND_COUNT;)
-        if (set->patterns[i].position == position && set->patterns[i].among == kind)
+    for (uint32_t i = set->count; i-- > 0 && set->patterns[i].among != TY_PARALLELISM_COUNT;)
+        if (set->patterns[i].pipeline_rank == pipeline_rank && set->patterns[i].among == kind)
             return &set->patterns[i];
     return NULL;
 }
@@ -111,7 +111,7 @@ uint32_t ty_tree_turn(uint32_t member)
     return bit;
 }
 
-static int compare_processes(const void *left, const void *right)
+static int compare_ranks(const void *left, const void *right)
 {
     const uint32_t a = *(const uint32_t *)left, b = *(const uint32_t *)right;
     return (a > b) - (a < b);
@@ -119,30 +119,30 @@ static int compare_processes(const void *left, const void *right)
 
 /* With interleaving, a tied weight's user may be on earlier devices than its owner. */
 void ty_pattern_members(const ty_plan *plan, const ty_bucket *bucket, uint32_t group,
-                        uint32_t *processes)
+                        uint32_t *ranks)
 {
-    const uint32_t count = ty_bucket_processes(plan, bucket, group, processes);
-    qsort(processes, count, sizeof *processes, compare_processes);
+    const uint32_t count = ty_bucket_ranks(plan, bucket, group, ranks);
+    qsort(ranks, count, sizeof *ranks, compare_ranks);
 }
 
-uint32_t ty_pattern_process(const ty_plan *plan, const ty_pattern *pattern, uint32_t member,
-                            uint32_t group)
+uint32_t ty_pattern_rank(const ty_plan *plan, const ty_pattern *pattern, uint32_t member,
+                         uint32_t group)
 {
-    const uint32_t width = ty_plan_width(plan);
+    const uint32_t width = ty_plan_replica_ranks(plan);
 
-    if (pattern->among != TY_LANE_KIND_COUNT) {
-        const uint32_t groups = width / pattern->member_count; /* of a rank */
-        return (pattern->first_ranks[0] + group / groups) * width +
-               ty_lane_of_group(plan, pattern->among, group % groups, member);
+    if (pattern->among != TY_PARALLELISM_COUNT) {
+        const uint32_t groups = width / pattern->member_count; /* of a stage replica */
+        return (pattern->first_replicas[0] + group / groups) * width +
+               ty_rank_of_parallel_group(plan, pattern->among, group % groups, member);
     }
     if (member >= pattern->member_count)
-        return ty_plan_process_count(plan) + member - pattern->member_count;
+        return ty_plan_rank_count(plan) + member - pattern->member_count;
     const ty_bucket alike = {.of_experts = pattern->of_experts};
-    const uint32_t place = member / pattern->lanes;
-    const uint32_t rank = place < pattern->replicas
-                              ? pattern->first_ranks[0] + place
-                              : pattern->first_ranks[1] + place - pattern->replicas;
-    return rank * width + ty_bucket_lane(plan, &alike, group, member % pattern->lanes);
+    const uint32_t place = member / pattern->ranks;
+    const uint32_t stage_replica = place < pattern->replicas
+                                       ? pattern->first_replicas[0] + place
+                                       : pattern->first_replicas[1] + place - pattern->replicas;
+    return stage_replica * width + ty_bucket_rank(plan, &alike, group, member % pattern->ranks);
 }
 
 static ty_status find_places(ty_pattern *pattern, ty_error *error)
@@ -159,14 +159,14 @@ static ty_status find_places(ty_pattern *pattern, ty_error *error)
 static ty_status find_rails(ty_pattern *pattern, const ty_plan *plan, const ty_cluster *cluster,
                             ty_error *error)
 {
-    const uint32_t n = pattern->member_count, width = ty_plan_width(plan);
+    const uint32_t n = pattern->member_count, width = ty_plan_replica_ranks(plan);
     uint32_t *devices = ty_alloc(n, sizeof *devices);
     ty_status status;
 
     TY_TRY(ty_check_memory(devices != NULL, error));
     for (uint32_t m = 0; m < n; m++) {
-        const uint32_t process = ty_pattern_process(plan, pattern, m, 0);
-        devices[m] = ty_plan_device_of_lane(plan, process / width, process % width);
+        const uint32_t rank = ty_pattern_rank(plan, pattern, m, 0);
+        devices[m] = ty_plan_device_of_replica_rank(plan, rank / width, rank % width);
     }
     status = ty_cluster_rails(cluster, devices, n, &pattern->rails, error);
     ty_free(devices);
@@ -175,15 +175,15 @@ static ty_status find_rails(ty_pattern *pattern, const ty_plan *plan, const ty_c
 
 static void find_ranks(ty_pattern *pattern, const ty_plan *plan)
 {
-    uint32_t first = pattern->position, second = pattern->tied;
+    uint32_t first = pattern->pipeline_rank, second = pattern->tied;
 
     if (second != TY_NO_STAGE && second < first) {
         first = pattern->tied;
-        second = pattern->position;
+        second = pattern->pipeline_rank;
     }
     pattern->replicas = plan->stages[first].replicas;
-    pattern->first_ranks[0] = ty_plan_first_rank(plan, first);
-    pattern->first_ranks[1] = second == TY_NO_STAGE ? 0 : ty_plan_first_rank(plan, second);
+    pattern->first_replicas[0] = ty_plan_first_replica(plan, first);
+    pattern->first_replicas[1] = second == TY_NO_STAGE ? 0 : ty_plan_first_replica(plan, second);
 }
 
 static ty_status add_pattern(ty_pattern_set *set, const ty_plan *plan, const ty_cluster *cluster,
@@ -210,48 +210,49 @@ static ty_status add_pattern(ty_pattern_set *set, const ty_plan *plan, const ty_
                : TY_OK;
 }
 
-/* Expert lanes send everybody what is for their experts or samples, others, and those of tables by
- * rows, pass on sums and parts. */
-static ty_status add_lanes(ty_pattern_set *set, const ty_plan *plan, const ty_lane_exchanges *lanes,
-                           const ty_cluster *cluster, uint32_t position, ty_lane_kind kind,
-                           ty_error *error)
+/* Expert-parallel ranks send everybody what is for their experts or samples, others, and those of
+ * tables by rows, pass on sums and parts. */
+static ty_status add_parallel(ty_pattern_set *set, const ty_plan *plan,
+                              const ty_parallel_exchanges *parallel, const ty_cluster *cluster,
+                              uint32_t pipeline_rank, ty_parallelism kind, ty_error *error)
 {
-    const uint32_t n = ty_plan_lanes(plan, kind);
+    const uint32_t n = ty_plan_parallel_size(plan, kind);
     ty_status status;
 
-    if (!lanes->is_used[position][kind])
+    if (!parallel->is_used[pipeline_rank][kind])
         return TY_OK;
     ty_pattern *pattern = &set->patterns[set->count++];
     *pattern = (ty_pattern){
-        .position = position,
+        .pipeline_rank = pipeline_rank,
         .tied = TY_NO_STAGE,
         .among = kind,
-        .shape = lanes->is_all_to_all[position][kind] ? TY_SHAPE_ALL_TO_ALL : TY_SHAPE_RAILS,
+        .shape =
+            parallel->is_all_to_all[pipeline_rank][kind] ? TY_SHAPE_ALL_TO_ALL : TY_SHAPE_RAILS,
         .member_count = n,
-        .lanes = n,
-        .groups = plan->stages[position].replicas * ty_lane_group_count(plan, kind)};
+        .ranks = n,
+        .groups = plan->stages[pipeline_rank].replicas * ty_parallel_group_count(plan, kind)};
     find_ranks(pattern, plan);
-    status = ty_lane_rails(plan, cluster, position, kind, &pattern->rails, error);
+    status = ty_parallel_rails(plan, cluster, pipeline_rank, kind, &pattern->rails, error);
     return status == TY_OK ? find_places(pattern, error) : status;
 }
 
 ty_status ty_pattern_set_fill(ty_pattern_set *set, const ty_plan *plan,
-                              const ty_lane_exchanges *lanes, const ty_cluster *cluster,
+                              const ty_parallel_exchanges *parallel, const ty_cluster *cluster,
                               ty_error *error)
 {
     ty_status status = TY_OK;
-    const size_t positions = lanes == NULL ? 0 : lanes->position_count;
+    const size_t pipeline_size = parallel == NULL ? 0 : parallel->pipeline_size;
 
     set->patterns = ty_alloc((size_t)plan->bucket_count * (TY_GATHER_PHASE + 1) +
-                                 positions * TY_LANE_KIND_COUNT,
+                                 pipeline_size * TY_PARALLELISM_COUNT,
                              sizeof *set->patterns);
     TY_TRY(ty_check_memory(set->patterns != NULL, error));
     for (uint32_t b = 0; b < plan->bucket_count; b++)
         for (uint32_t phase = 0; status == TY_OK && phase <= TY_GATHER_PHASE; phase++)
             status = add_pattern(set, plan, cluster, b, phase, error);
-    for (uint32_t p = 0; p < positions; p++)
-        for (int k = 0; status == TY_OK && k < TY_LANE_KIND_COUNT; k++)
-            status = add_lanes(set, plan, lanes, cluster, p, (ty_lane_kind)k, error);
+    for (uint32_t p = 0; p < pipeline_size; p++)
+        for (int k = 0; status == TY_OK && k < TY_PARALLELISM_COUNT; k++)
+            status = add_parallel(set, plan, parallel, cluster, p, (ty_parallelism)k, error);
     return status;
 }
 

@@ -4,7 +4,7 @@
 #define TY_PATTERN_H
 
 #include "engine.h"
-#include "lane_exchange.h"
+#include "parallel_exchange.h"
 #include "ty_simulate.h"
 
 /** The shapes there are; a kind of collective and an algorithm have one. */
@@ -24,26 +24,27 @@ typedef enum ty_pattern_shape {
 #define TY_GATHER_PHASE TY_MOST_PHASES
 
 /**
- * Of a group that exchanges a bucket (ty_plan.h), or of the lanes of a kind of one rank: its
- * devices are the members, numbered from 0 in ascending order of rank, and of lane within a rank.
- * All groups do the same side by side; those of lanes are numbered replica by replica.
+ * Of a group that exchanges a bucket (ty_plan.h), or of the ranks of a kind of one stage replica:
+ * its devices are the members, numbered from 0 in ascending order of stage replica, and of rank
+ * within a stage replica. All groups do the same side by side; those of ranks are numbered replica
+ * by replica.
  */
 typedef struct ty_pattern {
-    uint32_t position, tied; /* TY_NO_STAGE */
-    ty_lane_kind among;      /* TY_LANE_KIND_COUNT: of buckets */
+    uint32_t pipeline_rank, tied; /* TY_NO_STAGE */
+    ty_parallelism among;         /* TY_PARALLELISM_COUNT: of buckets */
     ty_pattern_shape shape;
     bool of_experts;
-    bool is_quiet; /* of lanes, where asked for: nobody else uses their links, nor two of them one:
+    bool is_quiet; /* of ranks, where asked for: nobody else uses their links, nor two of them one:
                       they take what they take alone */
     bool
         is_private; /* the same, but for exchanges of buckets that their own devices take part in */
     uint32_t member_count;
-    uint32_t servers;                  /* of a dedicated shape: places behind those of members */
-    uint32_t lanes, groups;            /* members of each rank; groups side by side */
-    ty_rails rails;                    /* of shapes that follow hosts; `order` indexes members */
-    uint32_t *places;                  /* [member] in rails.order */
-    double tree_rounds;                /* of a tree: the least r with 2^r >= members */
-    uint32_t replicas, first_ranks[2]; /* of the lower position; of both */
+    uint32_t servers;                     /* of a dedicated shape: places behind those of members */
+    uint32_t ranks, groups;               /* members of each stage replica; groups side by side */
+    ty_rails rails;                       /* of shapes that follow hosts; `order` indexes members */
+    uint32_t *places;                     /* [member] in rails.order */
+    double tree_rounds;                   /* of a tree: the least r with 2^r >= members */
+    uint32_t replicas, first_replicas[2]; /* of the lower pipeline rank; of both */
 } ty_pattern;
 
 /** All patterns of a plan, each once. */
@@ -53,31 +54,31 @@ typedef struct ty_pattern_set {
 } ty_pattern_set;
 
 /**
- * First those of buckets, then those of lanes.
- * @param lanes NULL: without those
+ * First those of buckets, then those of ranks.
+ * @param parallel NULL: without those
  * @return TY_EUNSUPPORTED naming the bucket whose algorithm has no shape. Clear it after a failure
  * too.
  */
 ty_status ty_pattern_set_fill(ty_pattern_set *set, const ty_plan *plan,
-                              const ty_lane_exchanges *lanes, const ty_cluster *cluster,
+                              const ty_parallel_exchanges *parallel, const ty_cluster *cluster,
                               ty_error *error) TY_MUST_CHECK;
 void ty_pattern_set_clear(ty_pattern_set *set);
 /** Of a phase of a bucket's exchange. NULL where nothing is sent: one member, no such phase, or an
  * exchange of every few steps, which is played as time. */
 const ty_pattern *ty_pattern_of(const ty_pattern_set *set, const ty_plan *plan,
                                 const ty_bucket *bucket, uint32_t phase);
-/** Of the lanes of a kind of a position; NULL where they exchange nothing. */
-const ty_pattern *ty_pattern_of_lanes(const ty_pattern_set *set, uint32_t position,
-                                      ty_lane_kind kind);
+/** Of the ranks of a kind of a pipeline rank; NULL where they exchange nothing. */
+const ty_pattern *ty_pattern_of_parallel(const ty_pattern_set *set, uint32_t pipeline_rank,
+                                         ty_parallelism kind);
 
-/** The device of a member of a group, as a process: rank * lanes of a rank + lane; of a server the
- * process it is launched as. */
-uint32_t ty_pattern_process(const ty_plan *plan, const ty_pattern *pattern, uint32_t member,
-                            uint32_t group);
+/** The device of a member of a group, as a process: stage replica * ranks of a stage replica +
+ * rank; of a server the process it is launched as. */
+uint32_t ty_pattern_rank(const ty_plan *plan, const ty_pattern *pattern, uint32_t member,
+                         uint32_t group);
 /** Members of a group of a bucket, likewise and ascending.
- * @param processes [out] room for ty_bucket_device_count */
+ * @param ranks [out] room for ty_bucket_device_count */
 void ty_pattern_members(const ty_plan *plan, const ty_bucket *bucket, uint32_t group,
-                        uint32_t *processes);
+                        uint32_t *ranks);
 
 /** Members by their ways inside a host and across hosts. */
 uint32_t ty_pattern_around(const ty_pattern *pattern, uint32_t member, uint32_t further);

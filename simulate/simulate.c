@@ -47,15 +47,15 @@ static ty_status check_options(const ty_simulate_options *options, ty_error *err
 static ty_status check_shape(const ty_plan *plan, const ty_program *program, const ty_costs *costs,
                              ty_error *error)
 {
-    const uint32_t positions = ty_plan_position_count(plan);
+    const uint32_t pipeline_size = ty_plan_pipeline_size(plan);
 
-    if (program->stage_count != positions || costs->stage_count != positions)
+    if (program->stage_count != pipeline_size || costs->stage_count != pipeline_size)
         return ty_fail(error, TY_EINVAL, "a plan of %u stages, a program of %u, costs of %u",
-                       positions, program->stage_count, costs->stage_count);
-    if (costs->rank_count != ty_plan_rank_count(plan))
-        return ty_fail(error, TY_EINVAL, "a plan of %u ranks, costs of %u",
-                       ty_plan_rank_count(plan), costs->rank_count);
-    for (uint32_t s = 0; s < positions; s++)
+                       pipeline_size, program->stage_count, costs->stage_count);
+    if (costs->stage_replica_count != ty_plan_stage_replica_count(plan))
+        return ty_fail(error, TY_EINVAL, "a plan of %u stage replicas, costs of %u",
+                       ty_plan_stage_replica_count(plan), costs->stage_replica_count);
+    for (uint32_t s = 0; s < pipeline_size; s++)
         if (costs->instruction_counts[s] != program->stages[s].instruction_count)
             return ty_fail(error, TY_EINVAL, "stage %u: a program of %u instructions, costs of %u",
                            s, program->stages[s].instruction_count, costs->instruction_counts[s]);
@@ -65,7 +65,7 @@ static ty_status check_shape(const ty_plan *plan, const ty_program *program, con
 /* The two stages of a tied weight are on devices of their own. */
 static ty_status check_buckets(const ty_plan *plan, ty_error *error)
 {
-    const uint32_t positions = ty_plan_position_count(plan);
+    const uint32_t pipeline_size = ty_plan_pipeline_size(plan);
 
     for (uint32_t b = 0; b < plan->bucket_count; b++) {
         const uint32_t stage = plan->buckets[b].stage, tied = plan->buckets[b].tied_stage;
@@ -74,7 +74,7 @@ static ty_status check_buckets(const ty_plan *plan, ty_error *error)
                            "plan:/buckets/%u: found stage %u, expected one below %u", b, stage,
                            plan->stage_count);
         if (tied != TY_NO_STAGE &&
-            (tied >= plan->stage_count || tied % positions == stage % positions))
+            (tied >= plan->stage_count || tied % pipeline_size == stage % pipeline_size))
             return ty_fail(error, TY_EINVAL,
                            "plan:/buckets/%u: found stage %u tied to %u, expected one of %u on "
                            "other devices",
@@ -117,11 +117,12 @@ static ty_status check_cost(uint32_t stage, uint32_t index, const ty_instruction
     return TY_OK;
 }
 
-static bool holds(const ty_plan *plan, uint32_t position, const ty_bucket *bucket)
+static bool holds(const ty_plan *plan, uint32_t pipeline_rank, const ty_bucket *bucket)
 {
-    const uint32_t positions = ty_plan_position_count(plan);
-    return bucket->stage % positions == position ||
-           (bucket->tied_stage != TY_NO_STAGE && bucket->tied_stage % positions == position);
+    const uint32_t pipeline_size = ty_plan_pipeline_size(plan);
+    return bucket->stage % pipeline_size == pipeline_rank ||
+           (bucket->tied_stage != TY_NO_STAGE &&
+            bucket->tied_stage % pipeline_size == pipeline_rank);
 }
 
 static ty_status check_instruction(const ty_plan *plan, const ty_stage_program *program,
@@ -167,44 +168,46 @@ static ty_status check_instruction(const ty_plan *plan, const ty_stage_program *
 static ty_status check_slowdowns(const ty_simulate_options *options, const ty_plan *plan,
                                  ty_error *error)
 {
-    const uint32_t width = ty_plan_width(plan);
+    const uint32_t width = ty_plan_replica_ranks(plan);
 
-    for (uint32_t p = 0; options->slowdowns != NULL && p < ty_plan_process_count(plan); p++)
+    for (uint32_t p = 0; options->slowdowns != NULL && p < ty_plan_rank_count(plan); p++)
         if (!(options->slowdowns[p] >= 0.01 && options->slowdowns[p] <= 1e6))
             return ty_fail(error, TY_EINVAL,
-                           "slowdown of rank %u is %g (lane %u); expected 0.01 to 1e6", p / width,
-                           options->slowdowns[p], p % width);
+                           "slowdown of stage replica %u is %g (rank %u); expected 0.01 to 1e6",
+                           p / width, options->slowdowns[p], p % width);
     return TY_OK;
 }
 
-/* Every lane is on a device that there is. */
-static ty_status check_lanes(const ty_plan *plan, uint32_t rank, const ty_cluster *cluster,
+/* Every rank is on a device that there is. */
+static ty_status check_ranks(const ty_plan *plan, uint32_t stage_replica, const ty_cluster *cluster,
                              ty_error *error)
 {
-    for (uint32_t lane = 0; lane < ty_plan_width(plan); lane++) {
-        const uint32_t device = ty_plan_device_of_lane(plan, rank, lane);
+    for (uint32_t replica_rank = 0; replica_rank < ty_plan_replica_ranks(plan); replica_rank++) {
+        const uint32_t device = ty_plan_device_of_replica_rank(plan, stage_replica, replica_rank);
         if (device >= ty_cluster_device_count(cluster))
-            return ty_fail(error, TY_EINVAL, "rank %u is on device %u; %s has %u devices", rank,
-                           device, ty_cluster_name(cluster), ty_cluster_device_count(cluster));
+            return ty_fail(error, TY_EINVAL, "stage replica %u is on device %u; %s has %u devices",
+                           stage_replica, device, ty_cluster_name(cluster),
+                           ty_cluster_device_count(cluster));
     }
     return TY_OK;
 }
 
-/* Ranks must compete for the same cores in the costs and in the cluster. */
-static ty_status check_ranks(const ty_plan *plan, const ty_costs *costs, const ty_cluster *cluster,
-                             ty_error *error)
+/* Stage replicas must compete for the same cores in the costs and in the cluster. */
+static ty_status check_replicas(const ty_plan *plan, const ty_costs *costs,
+                                const ty_cluster *cluster, ty_error *error)
 {
-    for (uint32_t r = 0; r < costs->rank_count; r++) {
-        const uint32_t device = ty_plan_device_of_rank(plan, r);
-        const uint32_t host = costs->rank_host[r];
-        const ty_status status = check_lanes(plan, r, cluster, error);
+    for (uint32_t r = 0; r < costs->stage_replica_count; r++) {
+        const uint32_t device = ty_plan_device_of_replica(plan, r);
+        const uint32_t host = costs->replica_host[r];
+        const ty_status status = check_ranks(plan, r, cluster, error);
 
         if (status != TY_OK)
             return status;
         if (host >= costs->host_count || host != ty_cluster_device_host(cluster, device))
             return ty_fail(error, TY_EINVAL,
-                           "costs: rank %u is on host %u; its device is on host %u of %s", r, host,
-                           ty_cluster_device_host(cluster, device), ty_cluster_name(cluster));
+                           "costs: stage replica %u is on host %u; its device is on host %u of %s",
+                           r, host, ty_cluster_device_host(cluster, device),
+                           ty_cluster_name(cluster));
         const uint32_t cores = ty_cluster_host_cores(cluster, host);
         const double expected = cores > 0 ? (double)cores : HUGE_VAL;
         if (isfinite(costs->host_cores[host]) && costs->host_cores[host] != expected)
@@ -232,7 +235,7 @@ static ty_status check(const ty_plan *plan, const ty_program *program, const ty_
         }
     }
     if (status == TY_OK)
-        status = check_ranks(plan, costs, cluster, error);
+        status = check_replicas(plan, costs, cluster, error);
     if (status == TY_OK)
         status = check_slowdowns(options, plan, error);
     return status;
@@ -276,14 +279,14 @@ static ty_status walk_in_child(void *context, void *result, ty_error *error)
     return ty_walk_run(task->walk, result, error);
 }
 
-/* What was walked for the lanes of a rank, as one: it is ready when its last lane is. */
-static ty_event event_of_rank(const ty_walk *walk, const ty_event *events, uint32_t rank,
-                              uint32_t instruction)
+/* What was walked for the ranks of a stage replica, as one: it is ready when its last rank is. */
+static ty_event event_of_replica(const ty_walk *walk, const ty_event *events,
+                                 uint32_t stage_replica, uint32_t instruction)
 {
     ty_event found = {0};
 
-    for (uint32_t lane = 0; lane < walk->width; lane++) {
-        const uint32_t device = ty_walk_index(walk, rank * walk->width + lane);
+    for (uint32_t replica_rank = 0; replica_rank < walk->width; replica_rank++) {
+        const uint32_t device = ty_walk_index(walk, stage_replica * walk->width + replica_rank);
         const ty_event *event = &events[walk->devices[device].first_event + instruction];
         found.start_s = fmax(found.start_s, event->start_s);
         found.end_s = fmax(found.end_s, event->end_s);
@@ -291,8 +294,8 @@ static ty_event event_of_rank(const ty_walk *walk, const ty_event *events, uint3
     return found;
 }
 
-/* Every rank, or device, gets the events of what was walked for it.
- * @param width events of each rank: 1, or one for each lane */
+/* Every stage replica, or device, gets the events of what was walked for it.
+ * @param width events of each stage replica: 1, or one for each rank */
 static ty_status collect(const ty_walk *walk, const ty_event *events, uint64_t count,
                          uint32_t width, ty_timeline **out, ty_error *error)
 {
@@ -300,7 +303,7 @@ static ty_status collect(const ty_walk *walk, const ty_event *events, uint64_t c
     ty_status status;
 
     TY_CHECK(ty_timeline_new(walk->plan, walk->steps, &timeline, error), status, cleanup);
-    timeline->rank_count *= width;
+    timeline->stage_replica_count *= width;
     timeline->events = count > SIZE_MAX / sizeof *timeline->events / width
                            ? NULL
                            : ty_alloc(count * width, sizeof *timeline->events);
@@ -311,14 +314,14 @@ static ty_status collect(const ty_walk *walk, const ty_event *events, uint64_t c
     }
     timeline->capacity = count * width;
     for (uint32_t step = 0; step < walk->steps; step++)
-        for (uint32_t r = 0; r < timeline->rank_count; r++) {
+        for (uint32_t r = 0; r < timeline->stage_replica_count; r++) {
             const ty_event *of_step = &events[step * walk->step_events];
-            const uint32_t process = width > 1 ? r : r * walk->width;
-            const ty_walk_device *walked = &walk->devices[ty_walk_index(walk, process)];
+            const uint32_t rank = width > 1 ? r : r * walk->width;
+            const ty_walk_device *walked = &walk->devices[ty_walk_index(walk, rank)];
             for (uint32_t i = 0; i < walked->program->instruction_count; i++) {
                 ty_event event = width > 1 ? of_step[walked->first_event + i]
-                                           : event_of_rank(walk, of_step, r, i);
-                event.rank = r;
+                                           : event_of_replica(walk, of_step, r, i);
+                event.stage_replica = r;
                 event.step = step;
                 event.instruction = i;
                 timeline->events[timeline->event_count++] = event;
@@ -338,10 +341,10 @@ static bool may_fold(const ty_simulate_options *options)
 
 /* NULL: none, or one that those who read from a shared store do not allow. */
 static ty_status fold_of(const ty_plan *plan, const ty_program *program, const ty_costs *costs,
-                         const ty_lane_exchanges *lanes, const ty_cluster *cluster,
+                         const ty_parallel_exchanges *parallel, const ty_cluster *cluster,
                          const double *slowdowns, ty_fold **out, ty_error *error)
 {
-    ty_status status = ty_fold_new(plan, program, costs, lanes, cluster, slowdowns, out, error);
+    ty_status status = ty_fold_new(plan, program, costs, parallel, cluster, slowdowns, out, error);
 
     if (status == TY_OK && *out != NULL && !ty_fold_reads_alike(*out, program, costs)) {
         ty_fold_free(*out);
@@ -365,7 +368,7 @@ static ty_status check_effort(double cpu_s, const ty_simulate_options *options, 
 
 /* What was found to be sound. */
 static ty_status simulate(const ty_plan *plan, const ty_program *program, const ty_costs *costs,
-                          const ty_lane_exchanges *lanes, const ty_cluster *cluster,
+                          const ty_parallel_exchanges *parallel, const ty_cluster *cluster,
                           const ty_simulate_options *options, ty_timeline **out, ty_error *error)
 {
     ty_status status = TY_OK;
@@ -375,14 +378,14 @@ static ty_status simulate(const ty_plan *plan, const ty_program *program, const 
     ty_event *events = NULL;
     ty_timeline *timeline = NULL;
     uint64_t count = ty_program_event_count(plan, program) * options->steps;
-    const double devices_s = DEVICE_S * ty_plan_process_count(plan) + EVENT_S * (double)count;
+    const double devices_s = DEVICE_S * ty_plan_rank_count(plan) + EVENT_S * (double)count;
 
     TY_CHECK(check_effort(devices_s, options, error), status, cleanup);
     if (may_fold(options))
-        TY_CHECK(fold_of(plan, program, costs, lanes, cluster, options->slowdowns, &fold, error),
+        TY_CHECK(fold_of(plan, program, costs, parallel, cluster, options->slowdowns, &fold, error),
                  status, cleanup);
-    TY_CHECK(ty_walk_new(plan, program, costs, lanes, cluster, fold, options, &walk, error), status,
-             cleanup);
+    TY_CHECK(ty_walk_new(plan, program, costs, parallel, cluster, fold, options, &walk, error),
+             status, cleanup);
     TY_CHECK(check_effort(devices_s + ACTIVITY_S * ty_walk_activities(walk), options, error),
              status, cleanup);
     if (fold != NULL)
@@ -420,12 +423,13 @@ cleanup:
     return status;
 }
 
-ty_status ty_simulate_lanes(const ty_plan *plan, const ty_program *program, const ty_costs *costs,
-                            const ty_lane_exchanges *lanes, const ty_cluster *cluster,
-                            const ty_simulate_options *options, ty_timeline **out, ty_error *error)
+ty_status ty_simulate_parallel(const ty_plan *plan, const ty_program *program,
+                               const ty_costs *costs, const ty_parallel_exchanges *parallel,
+                               const ty_cluster *cluster, const ty_simulate_options *options,
+                               ty_timeline **out, ty_error *error)
 {
     ty_simulate_options with_spread = *options;
-    const uint32_t devices = ty_plan_process_count(plan);
+    const uint32_t devices = ty_plan_rank_count(plan);
     double *slowdowns = NULL;
     ty_status status = check(plan, program, costs, cluster, options, error);
 
@@ -438,7 +442,7 @@ ty_status ty_simulate_lanes(const ty_plan *plan, const ty_program *program, cons
                            ty_spread(options->spread, options->seed, d);
         with_spread.slowdowns = slowdowns;
     }
-    status = simulate(plan, program, costs, lanes, cluster, &with_spread, out, error);
+    status = simulate(plan, program, costs, parallel, cluster, &with_spread, out, error);
     ty_free(slowdowns);
     return status;
 }
@@ -447,14 +451,15 @@ ty_status ty_simulate(const ty_plan *plan, const ty_program *program, const ty_c
                       const ty_cluster *cluster, const ty_simulate_options *options,
                       ty_timeline **out, ty_error *error)
 {
-    ty_lane_exchanges lanes = {0};
+    ty_parallel_exchanges parallel = {0};
     ty_status status = check(plan, program, costs, cluster, options, error);
 
     if (status == TY_OK)
-        status = ty_lane_exchanges_find(plan, program, costs, cluster, &lanes, error);
+        status = ty_parallel_exchanges_find(plan, program, costs, cluster, &parallel, error);
     if (status == TY_OK)
-        status = ty_simulate_lanes(plan, program, costs, &lanes, cluster, options, out, error);
-    ty_lane_exchanges_clear(&lanes);
+        status =
+            ty_simulate_parallel(plan, program, costs, &parallel, cluster, options, out, error);
+    ty_parallel_exchanges_clear(&parallel);
     return status;
 }
 
@@ -463,16 +468,17 @@ ty_status ty_simulate_classes(const ty_plan *plan, const ty_program *program, co
                               uint32_t *classes, ty_error *error)
 {
     ty_fold *fold = NULL;
-    ty_lane_exchanges lanes = {0};
+    ty_parallel_exchanges parallel = {0};
     ty_status status = check(plan, program, costs, cluster, options, error);
 
     if (status == TY_OK)
-        status = ty_lane_exchanges_find(plan, program, costs, cluster, &lanes, error);
+        status = ty_parallel_exchanges_find(plan, program, costs, cluster, &parallel, error);
     if (status == TY_OK && may_fold(options) && options->spread <= 0.0)
-        status = fold_of(plan, program, costs, &lanes, cluster, options->slowdowns, &fold, error);
+        status =
+            fold_of(plan, program, costs, &parallel, cluster, options->slowdowns, &fold, error);
     if (status == TY_OK)
-        *classes = fold != NULL ? ty_fold_class_count(fold) : ty_plan_process_count(plan);
+        *classes = fold != NULL ? ty_fold_class_count(fold) : ty_plan_rank_count(plan);
     ty_fold_free(fold);
-    ty_lane_exchanges_clear(&lanes);
+    ty_parallel_exchanges_clear(&parallel);
     return status;
 }

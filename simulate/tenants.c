@@ -1,7 +1,7 @@
 /* Several jobs as one plan whose parts do not talk to each other. See ty_simulate.h. */
 #include "ty_simulate.h"
 
-#include "lane_exchange.h"
+#include "parallel_exchange.h"
 #include "ty_base.h"
 
 #include <math.h>
@@ -17,8 +17,9 @@ typedef struct joined {
     ty_plan plan;
     ty_program program;
     ty_costs costs;
-    ty_lane_exchanges lanes;
-    uint32_t position, bucket, rank; /* of the tenant that is being added, its first ones */
+    ty_parallel_exchanges parallel;
+    uint32_t pipeline_rank, bucket,
+        stage_replica; /* of the tenant that is being added, its first ones */
 } joined;
 
 static ty_status check_alike(const ty_tenant *tenants, uint32_t count, ty_error *error)
@@ -34,13 +35,14 @@ static ty_status check_alike(const ty_tenant *tenants, uint32_t count, ty_error 
     for (uint32_t t = 1; t < count; t++) {
         const ty_plan *other = tenants[t].plan;
         const char *what = NULL;
-        for (int k = 0; k < TY_LANE_KIND_COUNT; k++)
-            if (ty_plan_lanes(other, (ty_lane_kind)k) != ty_plan_lanes(first, (ty_lane_kind)k))
+        for (int k = 0; k < TY_PARALLELISM_COUNT; k++)
+            if (ty_plan_parallel_size(other, (ty_parallelism)k) !=
+                ty_plan_parallel_size(first, (ty_parallelism)k))
                 return ty_fail(error, TY_EUNSUPPORTED,
                                "jobs 0 and %u differ in %s parallelism; expected the same, to be "
                                "simulated together",
-                               t, ty_lane_kind_name((ty_lane_kind)k));
-        if (ty_plan_interleave(other) != ty_plan_interleave(first))
+                               t, ty_parallelism_name((ty_parallelism)k));
+        if (ty_plan_virtual_stages(other) != ty_plan_virtual_stages(first))
             what = "interleaving";
         else if ((other->zero > 0) != (first->zero > 0))
             what = "sharding";
@@ -64,17 +66,18 @@ static ty_status check_alike(const ty_tenant *tenants, uint32_t count, ty_error 
 
 static ty_status make_room(joined *j, ty_error *error)
 {
-    uint64_t stages = 0, positions = 0, buckets = 0, ranks = 0, micro_batches = 1;
+    uint64_t stages = 0, pipeline_size = 0, buckets = 0, stage_replicas = 0, micro_batches = 1;
 
     for (uint32_t t = 0; t < j->count; t++) {
         const ty_plan *plan = j->tenants[t].plan;
         stages += plan->stage_count;
-        positions += ty_plan_position_count(plan);
+        pipeline_size += ty_plan_pipeline_size(plan);
         buckets += plan->bucket_count;
-        ranks += ty_plan_rank_count(plan);
+        stage_replicas += ty_plan_stage_replica_count(plan);
         micro_batches = micro_batches / greatest_divisor(micro_batches, plan->micro_batches) *
                         plan->micro_batches;
-        if (micro_batches > MOST_JOINED_MICRO_BATCHES || stages > UINT32_MAX || ranks > UINT32_MAX)
+        if (micro_batches > MOST_JOINED_MICRO_BATCHES || stages > UINT32_MAX ||
+            stage_replicas > UINT32_MAX)
             return ty_fail(error, TY_EUNSUPPORTED,
                            "jobs: found %llu micro-batches in common, expected at most %d",
                            (unsigned long long)micro_batches, MOST_JOINED_MICRO_BATCHES);
@@ -85,34 +88,36 @@ static ty_status make_room(joined *j, ty_error *error)
     j->plan.bucket_count = (uint32_t)buckets;
     j->plan.stages = ty_alloc(stages, sizeof *j->plan.stages);
     j->plan.buckets = ty_alloc(buckets, sizeof *j->plan.buckets);
-    j->program.stage_count = j->costs.stage_count = (uint32_t)positions;
-    j->program.stages = ty_alloc(positions, sizeof *j->program.stages);
-    j->costs.instruction_counts = ty_alloc(positions, sizeof *j->costs.instruction_counts);
-    j->costs.instructions = ty_alloc(positions, sizeof *j->costs.instructions);
-    j->costs.rank_count = (uint32_t)ranks;
-    j->costs.rank_host = ty_alloc(ranks, sizeof *j->costs.rank_host);
+    j->program.stage_count = j->costs.stage_count = (uint32_t)pipeline_size;
+    j->program.stages = ty_alloc(pipeline_size, sizeof *j->program.stages);
+    j->costs.instruction_counts = ty_alloc(pipeline_size, sizeof *j->costs.instruction_counts);
+    j->costs.instructions = ty_alloc(pipeline_size, sizeof *j->costs.instructions);
+    j->costs.stage_replica_count = (uint32_t)stage_replicas;
+    j->costs.replica_host = ty_alloc(stage_replicas, sizeof *j->costs.replica_host);
     j->costs.host_count = ty_cluster_host_count(j->cluster);
     j->costs.host_cores = ty_alloc(j->costs.host_count, sizeof *j->costs.host_cores);
-    j->lanes.positions = ty_alloc(positions, sizeof(ty_lane_instruction *));
-    j->lanes.is_used = ty_alloc(positions, sizeof *j->lanes.is_used);
-    j->lanes.is_all_to_all = ty_alloc(positions, sizeof *j->lanes.is_all_to_all);
-    j->lanes.position_count = (uint32_t)positions;
+    j->parallel.pipeline_ranks = ty_alloc(pipeline_size, sizeof(ty_parallel_instruction *));
+    j->parallel.is_used = ty_alloc(pipeline_size, sizeof *j->parallel.is_used);
+    j->parallel.is_all_to_all = ty_alloc(pipeline_size, sizeof *j->parallel.is_all_to_all);
+    j->parallel.pipeline_size = (uint32_t)pipeline_size;
     TY_TRY(ty_check_memory(j->plan.stages != NULL && j->plan.buckets != NULL &&
                                j->program.stages != NULL && j->costs.instruction_counts != NULL &&
-                               j->costs.instructions != NULL && j->costs.rank_host != NULL &&
-                               j->costs.host_cores != NULL && j->lanes.positions != NULL &&
-                               j->lanes.is_used != NULL && j->lanes.is_all_to_all != NULL,
+                               j->costs.instructions != NULL && j->costs.replica_host != NULL &&
+                               j->costs.host_cores != NULL && j->parallel.pipeline_ranks != NULL &&
+                               j->parallel.is_used != NULL && j->parallel.is_all_to_all != NULL,
                            error));
     for (uint32_t h = 0; h < j->costs.host_count; h++)
         j->costs.host_cores[h] = HUGE_VAL;
     return TY_OK;
 }
 
-/* Where a tenant's stage is among all: position by position, then the next stage of each. */
+/* Where a tenant's stage is among all: pipeline rank by pipeline rank, then the next stage of each.
+ */
 static uint32_t stage_of(const joined *j, const ty_plan *plan, uint32_t stage)
 {
-    const uint32_t positions = ty_plan_position_count(plan);
-    return stage / positions * j->program.stage_count + j->position + stage % positions;
+    const uint32_t pipeline_size = ty_plan_pipeline_size(plan);
+    return stage / pipeline_size * j->program.stage_count + j->pipeline_rank +
+           stage % pipeline_size;
 }
 
 static ty_status add_stages(joined *j, const ty_tenant *tenant, ty_error *error)
@@ -120,7 +125,7 @@ static ty_status add_stages(joined *j, const ty_tenant *tenant, ty_error *error)
     for (uint32_t s = 0; s < tenant->plan->stage_count; s++) {
         const ty_plan_stage *from = &tenant->plan->stages[s];
         ty_plan_stage *to = &j->plan.stages[stage_of(j, tenant->plan, s)];
-        const size_t devices = (size_t)from->replicas * ty_plan_width(tenant->plan);
+        const size_t devices = (size_t)from->replicas * ty_plan_replica_ranks(tenant->plan);
         *to = *from;
         TY_TRY(
             ty_check_memory((to->devices = ty_alloc(devices, sizeof *to->devices)) != NULL, error));
@@ -141,7 +146,7 @@ static ty_status add_program(joined *j, const ty_tenant *tenant, ty_error *error
 {
     for (uint32_t p = 0; p < tenant->program->stage_count; p++) {
         const ty_stage_program *from = &tenant->program->stages[p];
-        ty_stage_program *to = &j->program.stages[j->position + p];
+        ty_stage_program *to = &j->program.stages[j->pipeline_rank + p];
         to->instructions = ty_alloc(from->instruction_count, sizeof *to->instructions);
         TY_TRY(ty_check_memory(to->instructions != NULL, error));
         to->instruction_count = from->instruction_count;
@@ -155,17 +160,17 @@ static ty_status add_program(joined *j, const ty_tenant *tenant, ty_error *error
             if (in->bucket < tenant->plan->bucket_count)
                 in->bucket += j->bucket;
         }
-        j->costs.instruction_counts[j->position + p] = tenant->costs->instruction_counts[p];
-        j->costs.instructions[j->position + p] = tenant->costs->instructions[p];
+        j->costs.instruction_counts[j->pipeline_rank + p] = tenant->costs->instruction_counts[p];
+        j->costs.instructions[j->pipeline_rank + p] = tenant->costs->instructions[p];
     }
     return TY_OK;
 }
 
-/* Its lanes exchange what its own layers say, where its devices are now. */
-static ty_status add_lanes(joined *j, const ty_tenant *tenant, ty_error *error)
+/* Its ranks exchange what its own layers say, where its devices are now. */
+static ty_status add_parallel(joined *j, const ty_tenant *tenant, ty_error *error)
 {
     ty_plan moved = *tenant->plan;
-    ty_lane_exchanges own = {0};
+    ty_parallel_exchanges own = {0};
     ty_status status;
 
     TY_TRY(ty_check_memory(
@@ -173,15 +178,15 @@ static ty_status add_lanes(joined *j, const ty_tenant *tenant, ty_error *error)
     for (uint32_t s = 0; s < moved.stage_count; s++)
         moved.stages[s] = j->plan.stages[stage_of(j, tenant->plan, s)];
     status =
-        ty_lane_exchanges_find(&moved, tenant->program, tenant->costs, j->cluster, &own, error);
-    for (uint32_t p = 0; status == TY_OK && p < own.position_count; p++) {
-        j->lanes.positions[j->position + p] = own.positions[p];
-        memcpy(j->lanes.is_used[j->position + p], own.is_used[p], sizeof *own.is_used);
-        memcpy(j->lanes.is_all_to_all[j->position + p], own.is_all_to_all[p],
+        ty_parallel_exchanges_find(&moved, tenant->program, tenant->costs, j->cluster, &own, error);
+    for (uint32_t p = 0; status == TY_OK && p < own.pipeline_size; p++) {
+        j->parallel.pipeline_ranks[j->pipeline_rank + p] = own.pipeline_ranks[p];
+        memcpy(j->parallel.is_used[j->pipeline_rank + p], own.is_used[p], sizeof *own.is_used);
+        memcpy(j->parallel.is_all_to_all[j->pipeline_rank + p], own.is_all_to_all[p],
                sizeof *own.is_all_to_all);
-        own.positions[p] = NULL;
+        own.pipeline_ranks[p] = NULL;
     }
-    ty_lane_exchanges_clear(&own);
+    ty_parallel_exchanges_clear(&own);
     ty_free(moved.stages);
     return status;
 }
@@ -193,7 +198,8 @@ static ty_status check_devices(const joined *j, ty_error *error)
 
     TY_TRY(ty_check_memory(is_used != NULL, error));
     for (uint32_t p = 0; p < j->program.stage_count; p++)
-        for (size_t d = 0; d < (size_t)j->plan.stages[p].replicas * ty_plan_width(&j->plan); d++) {
+        for (size_t d = 0; d < (size_t)j->plan.stages[p].replicas * ty_plan_replica_ranks(&j->plan);
+             d++) {
             const uint32_t device = j->plan.stages[p].devices[d];
             if (status == TY_OK && is_used[device])
                 status = ty_fail(error, TY_EINVAL, "jobs: device %u is used twice", device);
@@ -218,24 +224,26 @@ static ty_status join(joined *j, ty_error *error)
                 to->tied_stage = stage_of(j, tenant->plan, to->tied_stage);
         }
         TY_TRY(add_program(j, tenant, error));
-        TY_TRY(add_lanes(j, tenant, error));
-        /* Ranks are where their devices are now; their cores are those that were counted on. */
-        for (uint32_t r = 0; r < ty_plan_rank_count(tenant->plan); r++) {
-            const uint32_t device = ty_plan_device_of_rank(tenant->plan, r) + tenant->first_device;
+        TY_TRY(add_parallel(j, tenant, error));
+        /* Stage replicas are where their devices are now; their cores are those that were counted
+         * on. */
+        for (uint32_t r = 0; r < ty_plan_stage_replica_count(tenant->plan); r++) {
+            const uint32_t device =
+                ty_plan_device_of_replica(tenant->plan, r) + tenant->first_device;
             const uint32_t host = ty_cluster_device_host(j->cluster, device);
             const uint32_t cores = ty_cluster_host_cores(j->cluster, host);
-            j->costs.rank_host[j->rank + r] = host;
-            if (cores > 0 && isfinite(tenant->costs->host_cores[tenant->costs->rank_host[r]]))
+            j->costs.replica_host[j->stage_replica + r] = host;
+            if (cores > 0 && isfinite(tenant->costs->host_cores[tenant->costs->replica_host[r]]))
                 j->costs.host_cores[host] = cores;
         }
-        j->position += ty_plan_position_count(tenant->plan);
+        j->pipeline_rank += ty_plan_pipeline_size(tenant->plan);
         j->bucket += tenant->plan->bucket_count;
-        j->rank += ty_plan_rank_count(tenant->plan);
+        j->stage_replica += ty_plan_stage_replica_count(tenant->plan);
     }
     return check_devices(j, error);
 }
 
-/* Each job's events, with ranks of its own. */
+/* Each job's events, with stage replicas of its own. */
 static ty_status part(const joined *j, const ty_timeline *all, ty_timeline **timelines,
                       ty_error *error)
 {
@@ -243,19 +251,19 @@ static ty_status part(const joined *j, const ty_timeline *all, ty_timeline **tim
     uint32_t first = 0;
 
     for (uint32_t t = 0; status == TY_OK && t < j->count; t++) {
-        const uint32_t ranks = ty_plan_rank_count(j->tenants[t].plan);
+        const uint32_t stage_replicas = ty_plan_stage_replica_count(j->tenants[t].plan);
         status = ty_timeline_new(j->tenants[t].plan, all->step_count, &timelines[t], error);
         for (uint64_t e = 0; status == TY_OK && e < all->event_count; e++) {
             ty_event event = all->events[e];
-            if (event.rank < first || event.rank - first >= ranks)
+            if (event.stage_replica < first || event.stage_replica - first >= stage_replicas)
                 continue;
-            event.rank -= first;
+            event.stage_replica -= first;
             if (ty_timeline_add(timelines[t], &event) != TY_OK)
                 status = out_of_memory(error);
         }
         if (status == TY_OK)
             ty_timeline_sort(timelines[t]);
-        first += ranks;
+        first += stage_replicas;
     }
     return status;
 }
@@ -275,9 +283,9 @@ ty_status ty_simulate_tenants(const ty_tenant *tenants, uint32_t count, const ty
                          : out_of_memory(error);
     }
     TY_CHECK(join(&j, error), status, cleanup);
-    TY_CHECK(
-        ty_simulate_lanes(&j.plan, &j.program, &j.costs, &j.lanes, cluster, options, &all, error),
-        status, cleanup);
+    TY_CHECK(ty_simulate_parallel(&j.plan, &j.program, &j.costs, &j.parallel, cluster, options,
+                                  &all, error),
+             status, cleanup);
     TY_CHECK(part(&j, all, made, error), status, cleanup);
     memcpy(timelines, made, count * sizeof *made);
     memset(made, 0, count * sizeof *made);
@@ -295,10 +303,10 @@ cleanup:
     ty_free(j.program.stages);
     ty_free(j.costs.instruction_counts);
     ty_free(j.costs.instructions);
-    ty_free(j.costs.rank_host);
+    ty_free(j.costs.replica_host);
     ty_free(j.costs.host_cores);
-    if (j.lanes.positions == NULL)
-        j.lanes.position_count = 0;
-    ty_lane_exchanges_clear(&j.lanes);
+    if (j.parallel.pipeline_ranks == NULL)
+        j.parallel.pipeline_size = 0;
+    ty_parallel_exchanges_clear(&j.parallel);
     return status;
 }

@@ -5,8 +5,8 @@
 #include "fold_graph.h"
 
 /** What goes over an edge of the plan's graph is told to somebody: bytes from one device to
- * another, by an instruction of a position; `replica` of a
- * transfer and of what lanes exchange, TY_NO_EDGE of a collective of several ranks. */
+ * another, by an instruction of a pipeline rank; `replica` of a
+ * transfer and of what ranks exchange, TY_NO_EDGE of a collective of several ranks. */
 typedef struct ty_visit {
     const ty_fold_graph *graph;
     const ty_program *program;
@@ -14,16 +14,16 @@ typedef struct ty_visit {
     void (*tell)(void *context, const struct ty_visit *v, const ty_fold_edge *edge, uint32_t from,
                  uint32_t to, double bytes);
     void *context;
-    const ty_lane_exchanges *lanes;          /* NULL: what lanes exchange is left out */
-    uint32_t position, instruction, replica; /* of what is being told */
+    const ty_parallel_exchanges *parallel;        /* NULL: what ranks exchange is left out */
+    uint32_t pipeline_rank, instruction, replica; /* of what is being told */
 } ty_visit;
-/** A collective of two positions is visited once, with the first. */
+/** A collective of two pipeline ranks is visited once, with the first. */
 void ty_visit_all(ty_visit *visit);
 
-/** A graph of all that a program sends, and what its lanes exchange. */
+/** A graph of all that a program sends, and what its ranks exchange. */
 typedef struct ty_traffic_graph {
     ty_fold_graph graph;
-    ty_lane_exchanges lanes;
+    ty_parallel_exchanges parallel;
 } ty_traffic_graph;
 /** Clear it also after a failure. */
 ty_status ty_traffic_graph_fill(ty_traffic_graph *all, const ty_plan *plan,

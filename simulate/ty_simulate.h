@@ -77,18 +77,18 @@ ty_status ty_endure(const ty_endurance_question *question, ty_endurance *out,
 /**
  * A plan with one replica less in every stage: the run goes on without the devices that worked with
  * a lost one; batches per replica stay, so that the global batch shrinks by as much.
- * @param rank of the lost device
+ * @param stage_replica of the lost device
  * @param out [out] a plan without prediction
  * @return TY_EINFEASIBLE: stages with unequal replicas, or only one
  */
-ty_status ty_plan_without_replica(const ty_plan *plan, uint32_t rank, ty_plan **out,
+ty_status ty_plan_without_replica(const ty_plan *plan, uint32_t stage_replica, ty_plan **out,
                                   ty_error *error) TY_MUST_CHECK;
 
 /* ==== simulate ================================================================================ */
 
 /*
  * Walks a program on a simulated cluster (SimGrid): the same instructions and costs as the
- * estimator, but transfers and collectives share real links, and ranks share real cores.
+ * estimator, but transfers and collectives share real links, and stage replicas share real cores.
  *
  *     ty_simulate_options options = ty_simulate_options_default();
  *     TY_CHECK(ty_simulate(plan, program, costs, cluster, &options, &timeline, error), status,
@@ -97,8 +97,8 @@ ty_status ty_plan_without_replica(const ty_plan *plan, uint32_t rank, ty_plan **
  * How a cost is played:
  * - Compute, encode, decode, update, and loads from no such store: `seconds`; with a core_share on
  * a host whose cores are shared (host_cores finite), work of that many cores for as long, which
- * stretches when the host's ranks ask for more cores than there are. Cores go to work in equal
- * parts, up to what each can use.
+ * stretches when the host's stage replicas ask for more cores than there are. Cores go to work in
+ * equal parts, up to what each can use.
  * - Load: its `latency_s`, and beside that edge_bytes from the store that the cluster's hosts
  * share, no faster than the rate limit: those that read at once share its bandwidth evenly, up to
  * what each can draw.
@@ -106,32 +106,32 @@ ty_status ty_plan_without_replica(const ty_plan *plan, uint32_t rank, ty_plan **
  * limit; beside it core_share cores are busy at both ends for `seconds`. Done when all is done. The
  * receive ends then, or at once when it comes later; its own cost is not read.
  * - Collective: starts when the last member is ready. Its edges, between members in ascending order
- * of rank (a closed ring; or the edges of a binomial tree, up and then down), carry their bytes as
- * above, each member keeping its cores busy.
+ * of stage replica (a closed ring; or the edges of a binomial tree, up and then down), carry their
+ * bytes as above, each member keeping its cores busy.
  * - A collective of every k-th step (ty_plan_exchange_interval): `seconds`, its share of one step,
  * and cores; no traffic, since a share may be shorter than a route's latency.
- * - Every device of the plan takes part: the lanes of a rank go through its program each by itself,
- * and send each to the same lane of the partner. An exchange is played by each group of ty_plan.h,
- * side by side: its members are the devices of the group, in ascending order of rank, and of lane
- * within one.
- * - What lanes exchange inside a pass or an update (ty_layer_inner_collectives,
- * ty_bucket_lane_bytes) is played by the lanes of each kind together, once all of them have come:
- * as they would in rings in channels, expert lanes each with each. `inner_s` is what all of it
- * takes alone; it is divided among the kinds by what each would take over the links between its
- * lanes, with the bytes of rings, but no more than these links carry in the time. The pass's own
- * work, `seconds` - `inner_s`, and the exchanges take turns, as many as there are collectives and
- * at most four, equal ones, the work first: one after the other as in the estimate, so that without
- * contention a pass takes `seconds`. Lanes whose links nobody else uses, and each of which only one
- * of them, have nobody to meet: they wait for each other and take their time, as they would with
- * flows.
+ * - Every device of the plan takes part: the ranks of a stage replica go through its program each
+ * by itself, and send each to the same rank of the partner. An exchange is played by each group of
+ * ty_plan.h, side by side: its members are the devices of the group, in ascending order of stage
+ * replica, and of rank within one.
+ * - What ranks exchange inside a pass or an update (ty_layer_inner_collectives,
+ * ty_bucket_rank_bytes) is played by the ranks of each kind together, once all of them have come:
+ * as they would in rings in channels, expert-parallel ranks each with each. `inner_s` is what all
+ * of it takes alone; it is divided among the kinds by what each would take over the links between
+ * its ranks, with the bytes of rings, but no more than these links carry in the time. The pass's
+ * own work, `seconds` - `inner_s`, and the exchanges take turns, as many as there are collectives
+ * and at most four, equal ones, the work first: one after the other as in the estimate, so that
+ * without contention a pass takes `seconds`. Ranks whose links nobody else uses, and each of which
+ * only one of them, have nobody to meet: they wait for each other and take their time, as they
+ * would with flows.
  * - Between devices of one simulated host there is no link to share: such an edge takes `seconds`,
- * and cores. A cost's cores are those of the lanes that are on the host of the rank's first; each
- * lane takes its part of them.
+ * and cores. A cost's cores are those of the ranks that are on the host of the stage replica's
+ * first; each rank takes its part of them.
  *
  * Devices, routes and links that are alike are simulated once (docs/guides/simulate.md), in `flow`,
- * where ranks do not share cores, and those that read from a shared store are all alike. Whole, an
- * actor for each stream of each device is walked: 0.94 GB for the 4,096 devices of a pipeline;
- * memory that runs out is TY_ENOMEM.
+ * where stage replicas do not share cores, and those that read from a shared store are all alike.
+ * Whole, an actor for each stream of each device is walked: 0.94 GB for the 4,096 devices of a
+ * pipeline; memory that runs out is TY_ENOMEM.
  *
  * Costs are refused beyond 1e9 s (also of edge_bytes at the rate limit), 1e18 bytes and 1e6 cores.
  *
@@ -156,19 +156,20 @@ typedef enum ty_resolution {
 typedef struct ty_simulate_options {
     uint32_t steps; /* consecutive steps; >= 1 */
     ty_resolution resolution;
-    const double *slowdowns; /* [rank][lane]: compute of that device takes so many times as long;
-                                NULL: 1 for all */
+    const double *slowdowns; /* [stage replica][rank]: compute of that device takes so many times as
+                                long; NULL: 1 for all */
     double jitter; /* standard deviation of the logarithm of each compute time, whose median stays;
                       0: none. Every device is simulated then */
     double spread; /* standard deviation of the logarithm of each device's speed, which it keeps for
                       all of its compute; the median stays; 0: none */
     uint64_t seed; /* of jitter and spread */
     bool no_fold;  /* simulate every device, also where many are alike; always so in chunk */
-    ty_timeline **devices; /* [out] besides, a timeline of each device, whose ranks are processes
-                              (rank * lanes + lane): one of ty_plan_by_device. NULL: none */
-    double time_limit_s;   /* wall-clock seconds before the child is stopped (TY_ELIMIT); > 0 */
-    double cpu_limit_s; /* TY_ELIMIT if it would take more CPU time, by counting what it has to do:
-                           the same on every machine; 0: no limit */
+    ty_timeline *
+        *devices; /* [out] besides, a timeline of each device, whose stage replicas are processes
+                     (stage replica * ranks + rank): one of ty_plan_by_device. NULL: none */
+    double time_limit_s; /* wall-clock seconds before the child is stopped (TY_ELIMIT); > 0 */
+    double cpu_limit_s;  /* TY_ELIMIT if it would take more CPU time, by counting what it has to do:
+                            the same on every machine; 0: no limit */
 } ty_simulate_options;
 ty_simulate_options ty_simulate_options_default(void); /* 3 steps, flow, 300 s */
 
@@ -187,11 +188,12 @@ double ty_straggler_law(uint32_t members);
 
 /**
  * Simulates consecutive steps of a program that passed ty_program_check. One that did not may fail
- * with TY_EBACKEND and a rank, its instruction and the step in which it was left waiting.
+ * with TY_EBACKEND and a stage replica, its instruction and the step in which it was left waiting.
  * @param costs   of this program on this cluster: finite, >= 0; hosts and their cores as in the
  * cluster
- * @param out     [out] a sorted timeline with every instruction of every rank and step; of a rank
- * of several devices, from when the last of them was ready to when the last was done
+ * @param out     [out] a sorted timeline with every instruction of every stage replica and step; of
+ * a stage replica of several devices, from when the last of them was ready to when the last was
+ * done
  * @return TY_EINVAL naming the figure that does not fit; TY_ELIMIT when the time was up;
  * TY_EINTERRUPTED when the child was interrupted; TY_EBACKEND when SimGrid failed, with what it
  * said. Some 10 microseconds per instruction or message, more where very many messages share a
@@ -223,8 +225,8 @@ ty_status ty_simulate_seeds(const ty_plan *plan, const ty_program *program, cons
 typedef struct ty_link_load {
     uint32_t link;    /* of the cluster */
     bool is_backward; /* against the link's direction */
-    double bytes;     /* transfers, exchanges, gathers, and what lanes of a rank exchange */
-    double busy_s;    /* bytes / bandwidth: the least a step can take over it */
+    double bytes;  /* transfers, exchanges, gathers, and what ranks of a stage replica exchange */
+    double busy_s; /* bytes / bandwidth: the least a step can take over it */
 } ty_link_load;
 
 /**
@@ -265,7 +267,7 @@ typedef struct ty_tenant {
  * @param options   slowdowns of all devices, of one job after the other
  * @param timelines [out, count] one of each; free each with ty_timeline_free
  * @return TY_EINVAL: a device that there is not, or that two use; TY_EUNSUPPORTED: jobs that differ
- * in lanes, interleaving, sharding, staleness, or what learning they are for; and as ty_simulate
+ * in ranks, interleaving, sharding, staleness, or what learning they are for; and as ty_simulate
  */
 ty_status ty_simulate_tenants(const ty_tenant *tenants, uint32_t count, const ty_cluster *cluster,
                               const struct ty_simulate_options *options, ty_timeline **timelines,
@@ -275,7 +277,7 @@ ty_status ty_simulate_tenants(const ty_tenant *tenants, uint32_t count, const ty
 
 /*
  * What a simulated timeline says of links and memory: how full the busiest links are over time, who
- * sends how much to whom, how a rank's memory fills.
+ * sends how much to whom, how a stage replica's memory fills.
  */
 
 /** One direction of a link over time. */
@@ -295,7 +297,7 @@ typedef struct ty_link_history {
 /**
  * Bytes over some links in equal spans of time, of a timeline of this program: what a transfer or a
  * collective carries, spread evenly from when the last of its members was ready to its end; what
- * lanes exchange, over the whole pass. The sum over the bins is the bytes of ty_link_loads, times
+ * ranks exchange, over the whole pass. The sum over the bins is the bytes of ty_link_loads, times
  * the steps.
  * @param links [count] 2 * link, + 1 for the way against its direction
  * @param bins  >= 1
@@ -316,30 +318,31 @@ typedef struct ty_traffic {
     double bytes;
 } ty_traffic;
 /**
- * The traffic matrix, without its zeros: most bytes first. Transfers, collectives and what lanes of
- * a rank exchange, as they are played as flows; not what is exchanged in every few steps only.
+ * The traffic matrix, without its zeros: most bytes first. Transfers, collectives and what ranks of
+ * a stage replica exchange, as they are played as flows; not what is exchanged in every few steps
+ * only.
  * @param out [out] free with ty_free
  */
 ty_status ty_traffic_matrix(const ty_plan *plan, const ty_program *program, const ty_costs *costs,
                             const ty_cluster *cluster, ty_traffic_ends ends, ty_traffic **out,
                             uint32_t *count, ty_error *error) TY_MUST_CHECK;
 
-/** A rank's memory from a time on. */
+/** A stage replica's memory from a time on. */
 typedef struct ty_memory_point {
     double time_s;
     uint64_t bytes;
 } ty_memory_point;
 /**
- * Memory of a device of `rank` over the steps of a timeline: what the memory model says of its
- * position, of the activations so many micro-batches as are in flight: from the start of forward to
- * the end of the backward that needs them last. Stages that share the device keep in proportion to
- * their layers. The highest point is the model's figure where the timeline has as many in flight as
- * the program allows.
+ * Memory of a device of `stage_replica` over the steps of a timeline: what the memory model says of
+ * its pipeline rank, of the activations so many micro-batches as are in flight: from the start of
+ * forward to the end of the backward that needs them last. Stages that share the device keep in
+ * proportion to their layers. The highest point is the model's figure where the timeline has as
+ * many in flight as the program allows.
  * @param out   [out] ascending in time; free with ty_free
- * @return TY_EINVAL: a plan without a memory model's answer, or no such rank
+ * @return TY_EINVAL: a plan without a memory model's answer, or no such stage replica
  */
 ty_status ty_memory_curve(const ty_plan *plan, const ty_program *program,
-                          const ty_timeline *timeline, uint32_t rank, ty_memory_point **out,
-                          uint32_t *count, ty_error *error) TY_MUST_CHECK;
+                          const ty_timeline *timeline, uint32_t stage_replica,
+                          ty_memory_point **out, uint32_t *count, ty_error *error) TY_MUST_CHECK;
 
 #endif

@@ -42,14 +42,14 @@ static ty_status sends_index(const ty_plan *plan, const ty_program *program, uin
 }
 
 /* The counter of the send that `receive`, instruction `index` of a device, waits for: that of the
- * same lane of the partner. */
+ * same rank of the partner. */
 static ty_status match(ty_walk *walk, const struct sends *sends, ty_walk_device *self,
                        uint32_t index, ty_error *error)
 {
     const ty_plan *plan = walk->plan;
     const ty_instruction *receive = &self->program->instructions[index];
     const uint32_t stage = self->stage;
-    const uint32_t replica = self->rank - ty_plan_first_rank(plan, stage);
+    const uint32_t replica = self->stage_replica - ty_plan_first_replica(plan, stage);
     const ty_walk_device *from = NULL;
     uint32_t send = TY_NO_INSTRUCTION;
     uint32_t peer = 0;
@@ -59,21 +59,22 @@ static ty_status match(ty_walk *walk, const struct sends *sends, ty_walk_device 
         const uint32_t micro_batch =
             ty_program_global_micro_batch(plan, stage, replica, receive->micro_batch) /
             plan->stages[receive->peer_stage].replicas;
-        peer = ty_program_peer_rank(plan, self->rank, receive);
+        peer = ty_program_peer_replica(plan, self->stage_replica, receive);
         if (micro_batch < theirs->micro_batches)
             send = theirs->instructions[ty_direction_way(receive->direction)][micro_batch];
     }
     if (send != TY_NO_INSTRUCTION)
-        from = &walk->devices[ty_walk_index(walk, peer * walk->width + self->lane)];
-    if (from != NULL &&
-        ty_program_peer_rank(plan, peer, &from->program->instructions[send]) != self->rank)
+        from = &walk->devices[ty_walk_index(walk, peer * walk->width + self->replica_rank)];
+    if (from != NULL && ty_program_peer_replica(plan, peer, &from->program->instructions[send]) !=
+                            self->stage_replica)
         send = TY_NO_INSTRUCTION; /* it goes to somebody else */
     if (send == TY_NO_INSTRUCTION)
-        return ty_fail(error, TY_EINVAL,
-                       "rank %u, instruction %u: a receive (%s, micro-batch %u) without its send: "
-                       "rank %u of stage %u has none",
-                       self->rank, index, ty_direction_name(receive->direction),
-                       receive->micro_batch, peer, receive->peer_stage);
+        return ty_fail(
+            error, TY_EINVAL,
+            "stage replica %u, instruction %u: a receive (%s, micro-batch %u) without its send: "
+            "stage replica %u of stage %u has none",
+            self->stage_replica, index, ty_direction_name(receive->direction), receive->micro_batch,
+            peer, receive->peer_stage);
     self->arrival[index] = &from->done[send];
     return TY_OK;
 }
@@ -104,7 +105,7 @@ cleanup:
 
 /* Groups that do the same side by side. */
 typedef struct party {
-    const ty_bucket *bucket;   /* NULL: of lanes */
+    const ty_bucket *bucket;   /* NULL: of ranks */
     const ty_pattern *pattern; /* NULL: of a bucket whose exchange takes its `seconds` */
     ty_collective_kind kind;
     uint32_t sides, member_count; /* of each */
@@ -113,9 +114,9 @@ typedef struct party {
 
 /* Room for the party with the most members. */
 typedef struct gathering {
-    uint32_t *processes; /* [member] */
-    uint32_t *joined;    /* [side]: one that it is played with; itself */
-    uint32_t *owners;    /* [class]: a side that it is in, or TY_NO_GROUP */
+    uint32_t *ranks;  /* [member] */
+    uint32_t *joined; /* [side]: one that it is played with; itself */
+    uint32_t *owners; /* [class]: a side that it is in, or TY_NO_GROUP */
 } gathering;
 
 static void find_members(const ty_walk *walk, const party *p, uint32_t side, uint32_t *out)
@@ -124,7 +125,7 @@ static void find_members(const ty_walk *walk, const party *p, uint32_t side, uin
         ty_pattern_members(walk->plan, p->bucket, side, out);
     else
         for (uint32_t m = 0; m < p->member_count; m++)
-            out[m] = ty_pattern_process(walk->plan, p->pattern, m, side);
+            out[m] = ty_pattern_rank(walk->plan, p->pattern, m, side);
     for (uint32_t m = 0; m < p->member_count; m++)
         out[m] = ty_walk_index(walk, out[m]);
 }
@@ -147,9 +148,9 @@ static void join_sides(const ty_walk *walk, const party *p, gathering *g)
     for (uint32_t c = 0; c < walk->device_count; c++)
         g->owners[c] = TY_NO_GROUP;
     for (uint32_t side = 0; side < p->sides; side++) {
-        find_members(walk, p, side, g->processes);
+        find_members(walk, p, side, g->ranks);
         for (uint32_t m = 0; m < p->member_count; m++) {
-            uint32_t *owner = &g->owners[g->processes[m]];
+            uint32_t *owner = &g->owners[g->ranks[m]];
             if (*owner == TY_NO_GROUP)
                 *owner = side;
             else
@@ -173,9 +174,9 @@ static ty_status add_members(const ty_walk *walk, const party *p, uint32_t side,
 
     TY_TRY(ty_check_memory(grown != NULL, error));
     group->members = grown;
-    find_members(walk, p, side, g->processes);
+    find_members(walk, p, side, g->ranks);
     for (uint32_t m = 0; m < p->member_count; m++) {
-        const uint32_t index = g->processes[m];
+        const uint32_t index = g->ranks[m];
         if (walk->fold != NULL && g->owners[index] == TY_NO_GROUP)
             continue;
         if (walk->fold != NULL)
@@ -195,9 +196,11 @@ static double latency_of(const ty_walk *walk, const party *p, const ty_group *gr
 
     for (uint32_t i = 0; i < first->program->instruction_count; i++) {
         const ty_instruction *in = &first->program->instructions[i];
-        const ty_lane_instruction *lanes = ty_lane_instruction_of(walk->lanes, first->stage, i);
-        if (p->bucket == NULL && lanes != NULL && lanes->costs[p->pattern->among].seconds > 0.0)
-            return lanes->costs[p->pattern->among].latency_s / lanes->collectives;
+        const ty_parallel_instruction *parallel =
+            ty_parallel_instruction_of(walk->parallel, first->stage, i);
+        if (p->bucket == NULL && parallel != NULL &&
+            parallel->costs[p->pattern->among].seconds > 0.0)
+            return parallel->costs[p->pattern->among].latency_s / parallel->collectives;
         if (p->bucket != NULL && (in->op == TY_OP_COLLECTIVE || in->op == TY_OP_GATHER) &&
             ty_walk_group(walk, first, in) == group)
             return first->costs[i].latency_s;
@@ -264,10 +267,10 @@ static party party_of_bucket(const ty_walk *walk, const ty_pattern_set *patterns
     };
 }
 
-/* Sums that every lane needs go round twice, parts once. */
-static party party_of_lanes(const ty_walk *walk, const ty_pattern *pattern)
+/* Sums that every rank needs go round twice, parts once. */
+static party party_of_parallel(const ty_walk *walk, const ty_pattern *pattern)
 {
-    const bool are_sums = pattern->among == TY_TENSOR_LANES && !walk->plan->sequence_parallel;
+    const bool are_sums = pattern->among == TY_TENSOR_PARALLEL && !walk->plan->sequence_parallel;
     return (party){.pattern = pattern,
                    .kind = are_sums ? TY_ALL_REDUCE : TY_ALL_GATHER,
                    .sides = pattern->groups,
@@ -290,10 +293,10 @@ static ty_status add_parties(ty_walk *walk, party *parties, uint32_t count, gath
     }
     walk->slots = ty_alloc(slots, sizeof *walk->slots);
     walk->groups = ty_alloc(slots, sizeof *walk->groups);
-    g->processes = ty_alloc(most_members, sizeof *g->processes);
+    g->ranks = ty_alloc(most_members, sizeof *g->ranks);
     g->joined = ty_alloc(most_sides, sizeof *g->joined);
     g->owners = ty_alloc(walk->device_count, sizeof *g->owners);
-    if (walk->slots == NULL || walk->groups == NULL || g->processes == NULL || g->joined == NULL ||
+    if (walk->slots == NULL || walk->groups == NULL || g->ranks == NULL || g->joined == NULL ||
         g->owners == NULL || slots > UINT32_MAX)
         return out_of_memory(error);
     for (uint32_t i = 0; i < count; i++)
@@ -301,39 +304,39 @@ static ty_status add_parties(ty_walk *walk, party *parties, uint32_t count, gath
     return TY_OK;
 }
 
-/* Buckets, phase by phase, and then positions, by kinds of lanes. */
+/* Buckets, phase by phase, and then pipeline ranks, by kinds of ranks. */
 static ty_status find_groups(ty_walk *walk, ty_error *error)
 {
     const ty_pattern_set *patterns =
         walk->fold == NULL ? &walk->patterns : ty_fold_patterns(walk->fold);
     const uint32_t of_buckets = walk->plan->bucket_count * TY_GROUPS_OF_A_BUCKET;
-    const uint32_t of_lanes = ty_plan_position_count(walk->plan) * TY_LANE_KIND_COUNT;
+    const uint32_t of_parallel = ty_plan_pipeline_size(walk->plan) * TY_PARALLELISM_COUNT;
     ty_status status;
     gathering g = {0};
-    party *parties = ty_alloc((size_t)of_buckets + of_lanes, sizeof *parties);
+    party *parties = ty_alloc((size_t)of_buckets + of_parallel, sizeof *parties);
     uint32_t count = 0;
 
     walk->bucket_slots = ty_alloc(of_buckets, sizeof *walk->bucket_slots);
-    walk->lane_slots = ty_alloc(of_lanes, sizeof *walk->lane_slots);
-    if (parties == NULL || walk->bucket_slots == NULL || walk->lane_slots == NULL) {
+    walk->parallel_slots = ty_alloc(of_parallel, sizeof *walk->parallel_slots);
+    if (parties == NULL || walk->bucket_slots == NULL || walk->parallel_slots == NULL) {
         ty_free(parties);
         return out_of_memory(error);
     }
     for (uint32_t i = 0; i < of_buckets; i++, count++)
         parties[count] =
             party_of_bucket(walk, patterns, i / TY_GROUPS_OF_A_BUCKET, i % TY_GROUPS_OF_A_BUCKET);
-    for (uint32_t i = 0; i < of_lanes; i++) {
-        const ty_pattern *pattern = ty_pattern_of_lanes(patterns, i / TY_LANE_KIND_COUNT,
-                                                        (ty_lane_kind)(i % TY_LANE_KIND_COUNT));
-        parties[count++] = pattern == NULL ? (party){0} : party_of_lanes(walk, pattern);
+    for (uint32_t i = 0; i < of_parallel; i++) {
+        const ty_pattern *pattern = ty_pattern_of_parallel(
+            patterns, i / TY_PARALLELISM_COUNT, (ty_parallelism)(i % TY_PARALLELISM_COUNT));
+        parties[count++] = pattern == NULL ? (party){0} : party_of_parallel(walk, pattern);
     }
     uint64_t slot = 0;
     for (uint32_t i = 0; i < count; slot += parties[i++].sides)
-        *(i < of_buckets ? &walk->bucket_slots[i] : &walk->lane_slots[i - of_buckets]) =
+        *(i < of_buckets ? &walk->bucket_slots[i] : &walk->parallel_slots[i - of_buckets]) =
             i >= of_buckets && parties[i].pattern == NULL ? TY_NO_GROUP : (uint32_t)slot;
     status = add_parties(walk, parties, count, &g, error);
     ty_free(parties);
-    ty_free(g.processes);
+    ty_free(g.ranks);
     ty_free(g.joined);
     ty_free(g.owners);
     return status;
@@ -422,18 +425,18 @@ static ty_status find_apart(ty_walk *walk, const ty_program *program, ty_error *
 /* ---- Devices -----------------------------------------------------------------------------------
  */
 
-/* A cost's cores are those of the lanes that are on the host of the rank's first. */
-static double core_part_of(const ty_walk *walk, const ty_costs *costs, uint32_t rank)
+/* A cost's cores are those of the ranks that are on the host of the stage replica's first. */
+static double core_part_of(const ty_walk *walk, const ty_costs *costs, uint32_t stage_replica)
 {
-    const uint32_t host = costs->rank_host[rank];
-    uint32_t lanes = 0;
+    const uint32_t host = costs->replica_host[stage_replica];
+    uint32_t ranks = 0;
 
     if (!isfinite(costs->host_cores[host]))
         return 0.0;
     for (uint32_t l = 0; l < walk->width; l++)
-        lanes += ty_cluster_device_host(walk->cluster,
-                                        ty_plan_device_of_lane(walk->plan, rank, l)) == host;
-    return 1.0 / lanes;
+        ranks += ty_cluster_device_host(walk->cluster, ty_plan_device_of_replica_rank(
+                                                           walk->plan, stage_replica, l)) == host;
+    return 1.0 / ranks;
 }
 
 static ty_status device_fill(ty_walk *walk, const ty_program *program, const ty_costs *costs,
@@ -441,14 +444,14 @@ static ty_status device_fill(ty_walk *walk, const ty_program *program, const ty_
 {
     ty_walk_device *self = &walk->devices[index];
 
-    self->process = walk->fold == NULL ? index : ty_fold_first(walk->fold, index);
-    self->rank = self->process / walk->width;
-    self->lane = self->process % walk->width;
-    self->stage = ty_plan_stage_of_rank(walk->plan, self->rank);
+    self->rank = walk->fold == NULL ? index : ty_fold_first(walk->fold, index);
+    self->stage_replica = self->rank / walk->width;
+    self->replica_rank = self->rank % walk->width;
+    self->stage = ty_plan_stage_of_replica(walk->plan, self->stage_replica);
     self->program = &program->stages[self->stage];
     self->costs = costs->instructions[self->stage];
-    self->slowdown = slowdowns == NULL ? 1.0 : slowdowns[self->process];
-    self->core_part = core_part_of(walk, costs, self->rank);
+    self->slowdown = slowdowns == NULL ? 1.0 : slowdowns[self->rank];
+    self->core_part = core_part_of(walk, costs, self->stage_replica);
     self->first_event = walk->step_events;
     self->done = ty_alloc(self->program->instruction_count, sizeof *self->done);
     self->arrival = ty_alloc(self->program->instruction_count, sizeof *self->arrival);
@@ -462,14 +465,14 @@ static ty_status device_fill(ty_walk *walk, const ty_program *program, const ty_
     return TY_OK;
 }
 
-/* Without folding: who exchanges, and which lanes nobody meets. */
+/* Without folding: who exchanges, and which ranks nobody meets. */
 static ty_status find_patterns(ty_walk *walk, const ty_program *program, ty_error *error)
 {
     ty_fold_graph graph = {
-        .plan = walk->plan, .cluster = walk->cluster, .lanes = walk->lanes, .error = error};
+        .plan = walk->plan, .cluster = walk->cluster, .parallel = walk->parallel, .error = error};
     ty_status status;
 
-    if (walk->lanes == NULL || walk->lanes->position_count == 0)
+    if (walk->parallel == NULL || walk->parallel->pipeline_size == 0)
         return ty_pattern_set_fill(&walk->patterns, walk->plan, NULL, walk->cluster, error);
     TY_CHECK(ty_fold_graph_fill(&graph, program), status, cleanup);
     TY_CHECK(ty_fold_graph_hush(&graph), status, cleanup);
@@ -481,7 +484,7 @@ cleanup:
 }
 
 ty_status ty_walk_new(const ty_plan *plan, const ty_program *program, const ty_costs *costs,
-                      const ty_lane_exchanges *lanes, const ty_cluster *cluster,
+                      const ty_parallel_exchanges *parallel, const ty_cluster *cluster,
                       const ty_fold *fold, const ty_simulate_options *options, ty_walk **out,
                       ty_error *error)
 {
@@ -492,14 +495,14 @@ ty_status ty_walk_new(const ty_plan *plan, const ty_program *program, const ty_c
     walk->plan = plan;
     walk->cluster = cluster;
     walk->fold = fold;
-    walk->lanes = lanes;
-    walk->width = ty_plan_width(plan);
+    walk->parallel = parallel;
+    walk->width = ty_plan_replica_ranks(plan);
     walk->steps = options->steps;
     walk->resolution = options->resolution;
     walk->jitter = options->jitter;
     walk->seed = options->seed;
-    walk->are_lanes_alike = options->jitter <= 0.0 && options->slowdowns == NULL;
-    const uint32_t count = fold == NULL ? ty_plan_process_count(plan) : ty_fold_class_count(fold);
+    walk->are_ranks_alike = options->jitter <= 0.0 && options->slowdowns == NULL;
+    const uint32_t count = fold == NULL ? ty_plan_rank_count(plan) : ty_fold_class_count(fold);
     TY_CHECK(
         ty_check_memory((walk->devices = ty_alloc(count, sizeof *walk->devices)) != NULL, error),
         status, cleanup);
@@ -513,13 +516,16 @@ ty_status ty_walk_new(const ty_plan *plan, const ty_program *program, const ty_c
     TY_CHECK(find_groups(walk, error), status, cleanup);
     for (uint32_t d = 0; d < walk->device_count; d++) {
         ty_walk_device *self = &walk->devices[d];
-        const uint32_t replica = self->rank - ty_plan_first_rank(walk->plan, self->stage);
-        for (int k = 0; k < TY_LANE_KIND_COUNT; k++) {
-            const uint32_t first = walk->lane_slots[self->stage * TY_LANE_KIND_COUNT + (uint32_t)k];
-            const uint32_t side = replica * ty_lane_group_count(walk->plan, (ty_lane_kind)k) +
-                                  ty_lane_group_of(walk->plan, (ty_lane_kind)k, self->lane);
+        const uint32_t replica =
+            self->stage_replica - ty_plan_first_replica(walk->plan, self->stage);
+        for (int k = 0; k < TY_PARALLELISM_COUNT; k++) {
+            const uint32_t first =
+                walk->parallel_slots[self->stage * TY_PARALLELISM_COUNT + (uint32_t)k];
+            const uint32_t side =
+                replica * ty_parallel_group_count(walk->plan, (ty_parallelism)k) +
+                ty_parallel_group_of(walk->plan, (ty_parallelism)k, self->replica_rank);
             if (first != TY_NO_GROUP)
-                self->lanes[k] = &walk->groups[walk->slots[first + side]];
+                self->parallel[k] = &walk->groups[walk->slots[first + side]];
         }
     }
     *out = walk;
@@ -546,7 +552,7 @@ void ty_walk_free(ty_walk *walk)
         ty_free(walk->groups[g].invited);
         ty_free(walk->groups[g].ways);
     }
-    for (uint32_t s = 0; walk->is_apart != NULL && s < ty_plan_position_count(walk->plan); s++)
+    for (uint32_t s = 0; walk->is_apart != NULL && s < ty_plan_pipeline_size(walk->plan); s++)
         ty_free(walk->is_apart[s]);
     ty_free(walk->is_apart);
     ty_pattern_set_clear(&walk->patterns);
@@ -556,7 +562,7 @@ void ty_walk_free(ty_walk *walk)
     ty_free(walk->devices);
     ty_free(walk->groups);
     ty_free(walk->bucket_slots);
-    ty_free(walk->lane_slots);
+    ty_free(walk->parallel_slots);
     ty_free(walk->slots);
     ty_free(walk);
 }
@@ -569,17 +575,18 @@ static double messages_of(const ty_walk *walk, const ty_group *group)
     return group->pattern == NULL ? 1.0 : messages;
 }
 
-static double lane_activities(const ty_walk *walk, const ty_walk_device *device, uint32_t index)
+static double parallel_activities(const ty_walk *walk, const ty_walk_device *device, uint32_t index)
 {
-    const ty_lane_instruction *lanes = ty_lane_instruction_of(walk->lanes, device->stage, index);
+    const ty_parallel_instruction *parallel =
+        ty_parallel_instruction_of(walk->parallel, device->stage, index);
     const bool is_apart = walk->is_apart[device->stage][index];
     double sum = 0.0;
 
-    for (int k = 0; lanes != NULL && k < TY_LANE_KIND_COUNT; k++) {
-        const ty_group *group = device->lanes[k];
-        if (lanes->costs[k].seconds > 0.0 && !group->pattern->is_quiet &&
+    for (int k = 0; parallel != NULL && k < TY_PARALLELISM_COUNT; k++) {
+        const ty_group *group = device->parallel[k];
+        if (parallel->costs[k].seconds > 0.0 && !group->pattern->is_quiet &&
             !(is_apart && group->pattern->is_private))
-            sum += ty_walk_turns(lanes) * (1.0 + messages_of(walk, group));
+            sum += ty_walk_turns(parallel) * (1.0 + messages_of(walk, group));
     }
     return sum;
 }
@@ -593,7 +600,7 @@ double ty_walk_activities(const ty_walk *walk)
         for (uint32_t i = 0; i < device->program->instruction_count; i++) {
             const ty_instruction *in = &device->program->instructions[i];
             if (in->op != TY_OP_RECEIVE)
-                sum += 1.0 + lane_activities(walk, device, i);
+                sum += 1.0 + parallel_activities(walk, device, i);
             if (is_exchange(in))
                 sum += messages_of(walk, ty_walk_group(walk, device, in));
         }
@@ -601,17 +608,17 @@ double ty_walk_activities(const ty_walk *walk)
     return sum * walk->steps;
 }
 
-uint32_t ty_walk_index(const ty_walk *walk, uint32_t process)
+uint32_t ty_walk_index(const ty_walk *walk, uint32_t rank)
 {
-    return walk->fold == NULL ? process : ty_fold_classes(walk->fold)[process];
+    return walk->fold == NULL ? rank : ty_fold_classes(walk->fold)[rank];
 }
 
 ty_group *ty_walk_group(const ty_walk *walk, const ty_walk_device *device,
                         const ty_instruction *instruction)
 {
     const uint32_t phase = instruction->op == TY_OP_GATHER ? TY_GATHER_PHASE : instruction->phase;
-    const uint32_t side =
-        ty_bucket_group_of(walk->plan, &walk->plan->buckets[instruction->bucket], device->lane);
+    const uint32_t side = ty_bucket_group_of(walk->plan, &walk->plan->buckets[instruction->bucket],
+                                             device->replica_rank);
     const uint32_t first =
         walk->bucket_slots[(size_t)instruction->bucket * TY_GROUPS_OF_A_BUCKET + phase];
     return &walk->groups[walk->slots[first + side]];
@@ -620,7 +627,8 @@ ty_group *ty_walk_group(const ty_walk *walk, const ty_walk_device *device,
 uint32_t ty_walk_peer(const ty_walk *walk, const ty_walk_device *device,
                       const ty_instruction *instruction)
 {
-    return ty_program_peer_rank(walk->plan, device->rank, instruction) * walk->width + device->lane;
+    return ty_program_peer_replica(walk->plan, device->stage_replica, instruction) * walk->width +
+           device->replica_rank;
 }
 
 /* ---- Waiting for each other ---------------------------------------------------------------- */

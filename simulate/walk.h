@@ -1,6 +1,6 @@
-/* The walk: every stream of every device of a plan (a lane of a rank) is an actor that goes through
- * its instructions. Actors wait for each other through counters that only grow. Built in the
- * parent, which can fail politely; walked in the child. */
+/* The walk: every stream of every device of a plan (a rank of a stage replica) is an actor that
+ * goes through its instructions. Actors wait for each other through counters that only grow. Built
+ * in the parent, which can fail politely; walked in the child. */
 #ifndef TY_WALK_H
 #define TY_WALK_H
 
@@ -23,7 +23,7 @@ typedef struct ty_walker {
     uint32_t index; /* of those that are walked */
     ty_stream stream;
     uint32_t step;        /* the one it is in */
-    uint32_t lead;        /* rounds that its rank runs ahead */
+    uint32_t lead;        /* rounds that its stage replica runs ahead */
     uint32_t round, next; /* of receives: the instruction that it is at */
     bool is_ready;        /* of receives: it waits for nothing but the send */
     sg_sem_t gate;
@@ -31,27 +31,28 @@ typedef struct ty_walker {
     uint64_t awaited_value;
 } ty_walker;
 
-/** A device, or with folding a class of them: the same lane of the same rank wherever one is named.
+/** A device, or with folding a class of them: the same rank of the same stage replica wherever one
+ * is named.
  */
 typedef struct ty_walk_device {
-    uint32_t process, rank, lane; /* of a class, of its first */
+    uint32_t rank, stage_replica, replica_rank; /* of a class, of its first */
     uint32_t stage;
     const ty_stage_program *program;
     const ty_instruction_cost *costs; /* [instruction] */
     double slowdown;
-    double core_part; /* of the cores that a cost has for a rank's lanes on one host; 0 where
-                         nothing competes for cores */
+    double core_part; /* of the cores that a cost has for a stage replica's ranks on one host; 0
+                         where nothing competes for cores */
     sg_host_t host;
     uint64_t *done;           /* [instruction]: in how many steps */
     const uint64_t **arrival; /* [instruction]: of a receive, the counter of its send */
     uint64_t first_event;     /* of a step's events, the device's first */
-    ty_group
-        *lanes[TY_LANE_KIND_COUNT]; /* with whom it exchanges inside instructions; NULL: none */
+    ty_group *
+        parallel[TY_PARALLELISM_COUNT]; /* with whom it exchanges inside instructions; NULL: none */
     ty_walker walkers[TY_STREAM_COUNT];
 } ty_walk_device;
 
 #define TY_GROUPS_OF_A_BUCKET (TY_GATHER_PHASE + 1)
-/** Who does a phase of a bucket's exchange together, or the gathers of its weights, or what lanes
+/** Who does a phase of a bucket's exchange together, or the gathers of its weights, or what ranks
  * exchange; with folding, for all groups side by side whose members are alike. */
 struct ty_group {
     uint32_t member_count; /* of those that are walked */
@@ -64,7 +65,7 @@ struct ty_group {
     ty_fold_way *ways;         /* with folding: what the first member plays for all */
     uint32_t way_count;
     sg_bar_t barrier;
-    ty_walker **waiting;    /* [member_count]: lanes that the last to come lets go, */
+    ty_walker **waiting;    /* [member_count]: ranks that the last to come lets go, */
     uint32_t waiting_count; /* so many */
     uint64_t *plays;        /* step by step, [member_count]: how often it has been played */
     uint64_t *arrived; /* step by step, [TY_MOST_LEGS][member_count]: messages that reached each, in
@@ -80,8 +81,8 @@ struct ty_walk {
     const ty_cluster *cluster;
     const ty_fold *fold;     /* NULL: every device is walked */
     ty_pattern_set patterns; /* without folding; else the fold has them */
-    const ty_lane_exchanges *lanes;
-    uint32_t width; /* lanes of a rank */
+    const ty_parallel_exchanges *parallel;
+    uint32_t width; /* ranks of a stage replica */
     ty_crew *crew;
     sg_host_t *flow_ends;    /* [class of routes][from, to], with folding */
     ty_limit *flow_limits;   /* [class of routes], with folding */
@@ -91,26 +92,27 @@ struct ty_walk {
     ty_resolution resolution;
     double jitter;
     uint64_t seed;
-    bool are_lanes_alike; /* no device is slower than the other lanes of its rank, nor at times */
-    bool **is_apart; /* [position][instruction]: a pass that cannot overlap with a collective of the
-                        buckets of its device */
+    bool are_ranks_alike; /* no device is slower than the other ranks of its stage replica, nor at
+                             times */
+    bool **is_apart; /* [pipeline rank][instruction]: a pass that cannot overlap with a collective
+                        of the buckets of its device */
     uint32_t device_count;
     ty_walk_device *devices;
     uint32_t group_count;
     ty_group *groups;
     /* Where a group is found: by what it exchanges, then by the number of the group side by side.
      */
-    uint32_t *bucket_slots; /* [bucket][TY_GROUPS_OF_A_BUCKET]: phases, then gathers */
-    uint32_t *lane_slots;   /* [position][kind of lanes] */
-    uint32_t *slots;        /* index of the group, or TY_NO_GROUP */
-    uint64_t step_events;   /* of all that are walked in one step */
-    ty_event *events;       /* [steps][device][instruction]: where walkers write */
+    uint32_t *bucket_slots;   /* [bucket][TY_GROUPS_OF_A_BUCKET]: phases, then gathers */
+    uint32_t *parallel_slots; /* [pipeline rank][kind of ranks] */
+    uint32_t *slots;          /* index of the group, or TY_NO_GROUP */
+    uint64_t step_events;     /* of all that are walked in one step */
+    ty_event *events;         /* [steps][device][instruction]: where walkers write */
 };
 
 /** Matches receives with sends and finds the members of collectives.
  *  @return TY_EINVAL for what ty_program_check would have refused. */
 ty_status ty_walk_new(const ty_plan *plan, const ty_program *program, const ty_costs *costs,
-                      const ty_lane_exchanges *lanes, const ty_cluster *cluster,
+                      const ty_parallel_exchanges *parallel, const ty_cluster *cluster,
                       const ty_fold *fold, const ty_simulate_options *options, ty_walk **out,
                       ty_error *error) TY_MUST_CHECK;
 void ty_walk_free(ty_walk *walk);
@@ -122,7 +124,7 @@ double ty_walk_activities(const ty_walk *walk);
 ty_group *ty_walk_group(const ty_walk *walk, const ty_walk_device *device,
                         const ty_instruction *instruction);
 /** Which of those that are walked stands for a process. */
-uint32_t ty_walk_index(const ty_walk *walk, uint32_t process);
+uint32_t ty_walk_index(const ty_walk *walk, uint32_t rank);
 /** The process that a send or receive of a device is matched with. */
 uint32_t ty_walk_peer(const ty_walk *walk, const ty_walk_device *device,
                       const ty_instruction *instruction);
@@ -143,10 +145,10 @@ static inline double ty_walk_share(const ty_walk_device *device, const ty_instru
 }
 
 /** In how many turns work and collectives of a pass are played: it has several in each layer. */
-static inline uint32_t ty_walk_turns(const ty_lane_instruction *lanes)
+static inline uint32_t ty_walk_turns(const ty_parallel_instruction *parallel)
 {
     enum { MOST_TURNS = 4 };
-    return lanes->collectives < MOST_TURNS ? lanes->collectives : MOST_TURNS;
+    return parallel->collectives < MOST_TURNS ? parallel->collectives : MOST_TURNS;
 }
 /** Plays all at once. */
 static inline void ty_walk_play(ty_walker *walker, const ty_play *plays, uint32_t count)

@@ -17,7 +17,7 @@ static ty_walk_device *device_of(const ty_walker *walker)
     return &walker->walk->devices[walker->index];
 }
 
-/* The sender plays the message, to the same lane of the partner, for both ends: it never waits for
+/* The sender plays the message, to the same rank of the partner, for both ends: it never waits for
  * the receiver. */
 static void play_send(ty_walker *walker, uint32_t index)
 {
@@ -28,7 +28,7 @@ static void play_send(ty_walker *walker, uint32_t index)
     ty_message message = ty_message_part(cost, 1.0);
 
     if (walk->fold != NULL) {
-        ty_walk_aim(walker, ty_fold_transfer(walk->fold, device->process, send), &message);
+        ty_walk_aim(walker, ty_fold_transfer(walk->fold, device->rank, send), &message);
     } else {
         const ty_walk_device *to = &walk->devices[ty_walk_peer(walk, device, send)];
         message.from = device->host;
@@ -97,27 +97,29 @@ static void play_collective(ty_walker *walker, uint32_t index)
         ty_engine_work(device->host, ty_walk_share(device, cost), cost->seconds);
 }
 
-/* ---- Work, and what lanes exchange between -----------------------------------------------------
+/* ---- Work, and what ranks exchange between -----------------------------------------------------
  */
 
 /* @param is_apart of the instruction (ty_walk) */
-static bool are_quiet(const ty_walk_device *device, const ty_lane_instruction *lanes, bool is_apart)
+static bool are_quiet(const ty_walk_device *device, const ty_parallel_instruction *parallel,
+                      bool is_apart)
 {
-    for (int k = 0; k < TY_LANE_KIND_COUNT; k++)
-        if (lanes->costs[k].seconds > 0.0 && !device->lanes[k]->pattern->is_quiet &&
-            !(is_apart && device->lanes[k]->pattern->is_private))
+    for (int k = 0; k < TY_PARALLELISM_COUNT; k++)
+        if (parallel->costs[k].seconds > 0.0 && !device->parallel[k]->pattern->is_quiet &&
+            !(is_apart && device->parallel[k]->pattern->is_private))
             return false;
     return true;
 }
 
 /* One after the other, each once all have come. */
-static void play_exchanges(ty_walker *walker, const ty_lane_instruction *lanes, uint32_t turns)
+static void play_exchanges(ty_walker *walker, const ty_parallel_instruction *parallel,
+                           uint32_t turns)
 {
     const ty_walk_device *device = device_of(walker);
 
-    for (int k = 0; k < TY_LANE_KIND_COUNT; k++) {
-        ty_group *group = device->lanes[k];
-        ty_instruction_cost part = lanes->costs[k];
+    for (int k = 0; k < TY_PARALLELISM_COUNT; k++) {
+        ty_group *group = device->parallel[k];
+        ty_instruction_cost part = parallel->costs[k];
         if (!(part.seconds > 0.0))
             continue;
         part.seconds /= turns;
@@ -147,40 +149,40 @@ static void spend_together(ty_walker *walker, ty_group *group, double seconds)
         ty_engine_gate_open(group->waiting[i]->gate);
 }
 
-/* Lanes that meet nobody, are alike and take no cores from others are in step from end to end. */
-static void play_in_step(ty_walker *walker, const ty_lane_instruction *lanes, double work_s)
+/* Ranks that meet nobody, are alike and take no cores from others are in step from end to end. */
+static void play_in_step(ty_walker *walker, const ty_parallel_instruction *parallel, double work_s)
 {
     const ty_walk_device *device = device_of(walker);
     ty_group *last = NULL;
     double seconds = work_s;
 
-    for (int k = 0; k < TY_LANE_KIND_COUNT; k++) {
-        if (!(lanes->costs[k].seconds > 0.0))
+    for (int k = 0; k < TY_PARALLELISM_COUNT; k++) {
+        if (!(parallel->costs[k].seconds > 0.0))
             continue;
         if (last != NULL)
             ty_engine_barrier_wait(last->barrier);
-        last = device->lanes[k];
-        seconds += lanes->costs[k].seconds;
+        last = device->parallel[k];
+        seconds += parallel->costs[k].seconds;
     }
     spend_together(walker, last, seconds);
 }
 
-/* Where lanes meet nobody, it makes no difference how work and exchanges alternate. */
-static void play_lanes(ty_walker *walker, uint32_t index, const ty_lane_instruction *lanes,
-                       double work_s, double share)
+/* Where ranks meet nobody, it makes no difference how work and exchanges alternate. */
+static void play_parallel(ty_walker *walker, uint32_t index,
+                          const ty_parallel_instruction *parallel, double work_s, double share)
 {
     const ty_walk *walk = walker->walk;
     const ty_walk_device *device = device_of(walker);
-    const uint32_t turns = are_quiet(device, lanes, false) ? 1 : ty_walk_turns(lanes);
+    const uint32_t turns = are_quiet(device, parallel, false) ? 1 : ty_walk_turns(parallel);
 
-    if (walk->are_lanes_alike && share <= 0.0 &&
-        are_quiet(device, lanes, walk->is_apart[device->stage][index])) {
-        play_in_step(walker, lanes, work_s);
+    if (walk->are_ranks_alike && share <= 0.0 &&
+        are_quiet(device, parallel, walk->is_apart[device->stage][index])) {
+        play_in_step(walker, parallel, work_s);
         return;
     }
     for (uint32_t t = 0; t < turns; t++) {
         ty_engine_work(device->host, share, work_s / turns);
-        play_exchanges(walker, lanes, turns);
+        play_exchanges(walker, parallel, turns);
     }
 }
 
@@ -189,17 +191,18 @@ static void play_work(ty_walker *walker, uint32_t index)
     const ty_walk *walk = walker->walk;
     const ty_walk_device *device = device_of(walker);
     const ty_instruction_cost *cost = &device->costs[index];
-    const ty_lane_instruction *lanes = ty_lane_instruction_of(walk->lanes, device->stage, index);
+    const ty_parallel_instruction *parallel =
+        ty_parallel_instruction_of(walk->parallel, device->stage, index);
     const double share = ty_walk_share(device, cost);
-    double work_s = lanes == NULL ? cost->seconds : lanes->compute_s;
+    double work_s = parallel == NULL ? cost->seconds : parallel->compute_s;
 
     if (device->program->instructions[index].stream == TY_STREAM_COMPUTE)
         work_s *= device->slowdown *
-                  ty_jitter(walk->jitter, walk->seed, device->process, walker->step, index);
-    if (lanes == NULL)
+                  ty_jitter(walk->jitter, walk->seed, device->rank, walker->step, index);
+    if (parallel == NULL)
         ty_engine_work(device->host, share, work_s);
     else
-        play_lanes(walker, index, lanes, work_s, share);
+        play_parallel(walker, index, parallel, work_s, share);
 }
 
 /* Samples from the shared store, beside all that a load takes whoever else reads. With folding all
@@ -303,9 +306,9 @@ static void reach_receivers(ty_walk *walk, const ty_walk_device *device, const t
         receive(walk, peer);
         return;
     }
-    const uint32_t position = ty_plan_stage_of_rank(walk->plan, peer / walk->width);
+    const uint32_t pipeline_rank = ty_plan_stage_of_replica(walk->plan, peer / walk->width);
     for (uint32_t d = 0; d < walk->device_count; d++)
-        if (walk->devices[d].stage == position)
+        if (walk->devices[d].stage == pipeline_rank)
             receive(walk, d);
 }
 
@@ -377,13 +380,15 @@ static ty_status find_host(const ty_walk *walk, ty_walk_device *self, ty_error *
 
     if (walk->fold == NULL) {
         ty_status status = ty_simgrid_host_name(
-            walk->cluster, ty_plan_device_of_lane(walk->plan, self->rank, self->lane), name, error);
+            walk->cluster,
+            ty_plan_device_of_replica_rank(walk->plan, self->stage_replica, self->replica_rank),
+            name, error);
         if (status != TY_OK)
             return status;
     }
     if ((self->host = ty_engine_host(name)) == NULL)
-        return ty_fail(error, TY_EBACKEND, "rank %u: the platform has no host '%s'", self->rank,
-                       name);
+        return ty_fail(error, TY_EBACKEND, "stage replica %u: the platform has no host '%s'",
+                       self->stage_replica, name);
     return TY_OK;
 }
 
@@ -397,7 +402,7 @@ static ty_status place(ty_walk *walk, uint32_t index, ty_error *error)
         if (s == TY_STREAM_RECEIVE || !has_instructions(self->program, (ty_stream)s))
             continue;
         self->walkers[s].gate = ty_engine_gate();
-        snprintf(name, sizeof name, "rank-%u-%u-%s", self->rank, self->lane,
+        snprintf(name, sizeof name, "rank-%u-%u-%s", self->stage_replica, self->replica_rank,
                  ty_stream_name((ty_stream)s));
         ty_engine_spawn(name, self->host, live, &self->walkers[s]);
     }
@@ -450,10 +455,11 @@ ty_status ty_walk_run(ty_walk *walk, ty_event *events, ty_error *error)
         const ty_walk_device *self = &walk->devices[d];
         for (uint32_t i = 0; i < self->program->instruction_count; i++)
             if (self->done[i] != walk->steps)
-                return ty_fail(error, TY_EBACKEND,
-                               "rank %u was left waiting at instruction %u (%s) of step %llu",
-                               self->rank, i, ty_op_name(self->program->instructions[i].op),
-                               (unsigned long long)self->done[i]);
+                return ty_fail(
+                    error, TY_EBACKEND,
+                    "stage replica %u was left waiting at instruction %u (%s) of step %llu",
+                    self->stage_replica, i, ty_op_name(self->program->instructions[i].op),
+                    (unsigned long long)self->done[i]);
     }
     return TY_OK;
 }

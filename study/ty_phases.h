@@ -49,7 +49,7 @@ typedef struct ty_phased_plan {
 
 /**
  * The best plan of each phase. Weights, optimizer state and the place in the data are carried on by
- * a checkpoint, so later phases have the stages, lanes, interleaving, schedule, compression and
+ * a checkpoint, so later phases have the stages, ranks, interleaving, schedule, compression and
  * ZeRO of the first, unless they or the question pin others; replicas, micro-batches and buckets
  * are searched for anew. Where more than weights belongs to ranks (ZeRO, most compressors, a
  * schedule without a flush), so do they.

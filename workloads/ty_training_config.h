@@ -24,11 +24,11 @@ typedef struct ty_training_config {
     ty_workload *workload; /* its sequence and batch as the file says */
     uint32_t global_batch; /* samples a step; 0: follows from micro-batch, accumulation and devices,
                               or is not said */
-    uint32_t micro_batch;  /* samples of a rank and pass: of all its expert lanes */
+    uint32_t micro_batch;  /* samples of a rank and pass: of all its expert-parallel ranks */
     uint32_t accumulation; /* micro-batches a step */
     double share;          /* samples of a step that one replica has; 0: not said */
-    double device_share;   /* ... that one device has, whatever lanes it is in (MaxText) */
-    uint32_t tensor, pipeline, context, expert, interleave; /* lanes and stages */
+    double device_share;   /* ... that one device has, whatever ranks it is in (MaxText) */
+    uint32_t tensor, pipeline, context, expert, virtual_stages; /* ranks and stages */
     /* The training script decides on TP, PP and CP, not the file: it keeps what is above. */
     bool has_fixed_ranks;
     uint32_t data;    /* ranks a stage, sharded or not; 0: what devices are left for */

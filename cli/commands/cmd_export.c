@@ -97,7 +97,8 @@ static ty_status choose_backend(const ty_plan_inputs *inputs, cli_options *optio
             "--to %s: trainyard-worker runs on processors and on NVIDIA's GPUs; found "
             "%.60s; --backend cpu trains on the processors of their hosts",
             options->to,
-            ty_cluster_device_type(inputs->cluster, ty_plan_device_of_rank(inputs->plan, 0))->name);
+            ty_cluster_device_type(inputs->cluster, ty_plan_device_of_replica(inputs->plan, 0))
+                ->name);
     if (options->precision == NULL && strcmp(options->backend, "cuda") == 0 &&
         strcmp(precision, "fp32") != 0)
         options->precision = precision;

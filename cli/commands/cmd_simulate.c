@@ -11,10 +11,10 @@
 typedef struct simulation {
     ty_plan_inputs inputs;
     ty_simulate_options how;
-    double *slowdowns; /* [rank][lane], or NULL */
+    double *slowdowns; /* [stage replica][rank], or NULL */
     ty_timeline *timeline;
     ty_timeline *devices; /* --per-device; else NULL */
-    double *busy;         /* [rank][lane], with it */
+    double *busy;         /* [stage replica][rank], with it */
     double step_time_s;
     uint32_t seeds; /* 0: none were asked for */
     double *step_times_s;
@@ -41,36 +41,37 @@ static void simulation_clear(simulation *s)
 
 /* ---- What was asked for -------------------------------------------------------------------- */
 
-/* One "RANK=FACTOR" or "RANK.LANE=FACTOR" of the list; `*text` moves behind it. */
+/* One "REPLICA=FACTOR" or "REPLICA.RANK=FACTOR" of the list; `*text` moves behind it. */
 static ty_status read_straggler(simulation *s, const char **text, ty_error *error)
 {
-    const uint32_t ranks = ty_plan_rank_count(s->inputs.plan);
-    const uint32_t width = ty_plan_width(s->inputs.plan);
+    const uint32_t stage_replicas = ty_plan_stage_replica_count(s->inputs.plan);
+    const uint32_t width = ty_plan_replica_ranks(s->inputs.plan);
     char *end;
-    const unsigned long rank = strtoul(*text, &end, 10);
-    const bool has_lane = end > *text && *end == '.' && end[1] >= '0' && end[1] <= '9';
-    const unsigned long lane = has_lane ? strtoul(end + 1, &end, 10) : 0;
+    const unsigned long stage_replica = strtoul(*text, &end, 10);
+    const bool has_rank = end > *text && *end == '.' && end[1] >= '0' && end[1] <= '9';
+    const unsigned long replica_rank = has_rank ? strtoul(end + 1, &end, 10) : 0;
     char *tail = end;
     const double factor = *end == '=' ? strtod(end + 1, &tail) : 0.0;
 
     if (end == *text || **text < '0' || **text > '9' || *end != '=' || tail == end + 1 ||
         (*tail != '\0' && *tail != ','))
         return ty_fail(error, TY_EINVAL,
-                       "--straggler: found '%.40s', expected RANK=FACTOR, as in 3=1.5, or "
-                       "RANK.LANE=FACTOR",
+                       "--straggler: found '%.40s', expected REPLICA=FACTOR, as in 3=1.5, or "
+                       "REPLICA.RANK=FACTOR",
                        *text);
-    if (rank >= ranks)
-        return ty_fail(error, TY_EINVAL, "--straggler: found rank %lu, expected one below %u", rank,
-                       ranks);
-    if (lane >= width)
-        return ty_fail(error, TY_EINVAL, "--straggler: found lane %lu, expected one below %u", lane,
-                       width);
+    if (stage_replica >= stage_replicas)
+        return ty_fail(error, TY_EINVAL,
+                       "--straggler: found stage replica %lu, expected one below %u", stage_replica,
+                       stage_replicas);
+    if (replica_rank >= width)
+        return ty_fail(error, TY_EINVAL, "--straggler: found rank %lu, expected one below %u",
+                       replica_rank, width);
     if (!(factor >= 0.01 && factor <= 1e6))
         return ty_fail(error, TY_EINVAL, "--straggler: found factor '%.*s', expected 0.01 to 1e6",
                        (int)(tail - end - 1 < 40 ? tail - end - 1 : 40), end + 1);
     for (uint32_t l = 0; l < width; l++)
-        if (!has_lane || l == lane)
-            s->slowdowns[rank * width + l] = factor;
+        if (!has_rank || l == replica_rank)
+            s->slowdowns[stage_replica * width + l] = factor;
     *text = *tail == ',' ? tail + 1 : tail;
     return TY_OK;
 }
@@ -91,7 +92,7 @@ static ty_status read_percent(const char *option, const char *text, double *shar
 
 static ty_status read_stragglers(simulation *s, const char *text, ty_error *error)
 {
-    const uint32_t devices = ty_plan_process_count(s->inputs.plan);
+    const uint32_t devices = ty_plan_rank_count(s->inputs.plan);
     ty_status status = TY_OK;
 
     if (strncmp(text, SPREAD, strlen(SPREAD)) == 0)
@@ -108,8 +109,9 @@ static ty_status read_stragglers(simulation *s, const char *text, ty_error *erro
                 members = s->inputs.plan->stages[i].replicas;
         if (members > ty_cluster_host_count(s->inputs.cluster))
             members = ty_cluster_host_count(s->inputs.cluster);
-        for (uint32_t lane = 0; lane < ty_plan_width(s->inputs.plan); lane++)
-            s->slowdowns[lane] = ty_straggler_law(members);
+        for (uint32_t replica_rank = 0; replica_rank < ty_plan_replica_ranks(s->inputs.plan);
+             replica_rank++)
+            s->slowdowns[replica_rank] = ty_straggler_law(members);
         return TY_OK;
     }
     do
@@ -163,7 +165,7 @@ static ty_status find_busy(simulation *s, ty_error *error)
     ty_status status = TY_OK;
 
     TY_TRY(ty_plan_by_device(in->plan, &view, error));
-    s->busy = ty_alloc(ty_plan_process_count(in->plan), sizeof *s->busy);
+    s->busy = ty_alloc(ty_plan_rank_count(in->plan), sizeof *s->busy);
     status = s->busy == NULL ? ty_fail(error, TY_ENOMEM, "out of memory")
                              : ty_timeline_breakdown(view, in->program, in->costs, s->devices,
                                                      shares, s->busy, error);
@@ -180,10 +182,12 @@ static ty_status load_other(simulation *s, const char *text, const ty_watch *wat
     ty_status status = TY_OK;
 
     ty_text_append(&path, text, at != NULL ? (size_t)(at - text) : strlen(text));
-    for (uint32_t r = 0; r < ty_plan_rank_count(s->inputs.plan); r++)
-        for (uint32_t lane = 0; lane < ty_plan_width(s->inputs.plan); lane++)
-            if (device <= ty_plan_device_of_lane(s->inputs.plan, r, lane))
-                device = (uint64_t)ty_plan_device_of_lane(s->inputs.plan, r, lane) + 1;
+    for (uint32_t r = 0; r < ty_plan_stage_replica_count(s->inputs.plan); r++)
+        for (uint32_t replica_rank = 0; replica_rank < ty_plan_replica_ranks(s->inputs.plan);
+             replica_rank++)
+            if (device <= ty_plan_device_of_replica_rank(s->inputs.plan, r, replica_rank))
+                device =
+                    (uint64_t)ty_plan_device_of_replica_rank(s->inputs.plan, r, replica_rank) + 1;
     TY_CHECK(ty_text_check(&path, error), status, done);
     if (at != NULL)
         TY_CHECK(ty_parse_uint(at + 1, 0, UINT32_MAX, &device, error), status, done);
@@ -204,7 +208,7 @@ static ty_status simulate_beside(simulation *s, ty_error *error)
     ty_simulate_options how = s->how;
     ty_status status;
 
-    how.slowdowns = NULL; /* they are of the first plan's ranks alone */
+    how.slowdowns = NULL; /* they are of the first plan's stage replicas alone */
     if (s->how.slowdowns != NULL)
         return ty_fail(error, TY_EINVAL, "--straggler and --beside: expected one of them");
     TY_CHECK(ty_simulate_tenants(tenants, 2, in->cluster, &how, timelines, error), status, done);
@@ -233,7 +237,7 @@ static void write_more(const simulation *s, ty_json_writer *writer)
 {
     if (s->busy != NULL) {
         ty_json_open_flat(writer, "device_utilisation", '[');
-        for (uint32_t d = 0; d < ty_plan_process_count(s->inputs.plan); d++)
+        for (uint32_t d = 0; d < ty_plan_rank_count(s->inputs.plan); d++)
             ty_json_put_number(writer, NULL, s->busy[d]);
         ty_json_close(writer, ']');
     }
@@ -333,7 +337,7 @@ static ty_status run(const cli_options *options, simulation *s, ty_text *text, t
         TY_TRY(find_busy(s, error));
         if (options->trace != NULL)
             TY_TRY(trace_save(in, s->devices, options->trace, error));
-        shown.trace = NULL; /* not of ranks, too */
+        shown.trace = NULL; /* not of stage replicas, too */
     }
     return show_timeline(&shown, in, "trainyard.simulation/1", s->timeline, show_disturbed, s, text,
                          error);

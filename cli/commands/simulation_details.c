@@ -30,12 +30,12 @@ void simulation_details_clear(simulation_details *d)
 
 /* ---- Finding out --------------------------------------------------------------------------- */
 
-/* Of the first rank of each position. */
+/* Of the first stage replica of each pipeline rank. */
 static ty_status find_memory(simulation_details *d, const ty_plan_inputs *in,
                              const ty_timeline *timeline, ty_error *error)
 {
-    const uint32_t positions = ty_plan_position_count(in->plan);
-    const uint32_t count = positions < MOST_CURVES ? positions : MOST_CURVES;
+    const uint32_t pipeline_size = ty_plan_pipeline_size(in->plan);
+    const uint32_t count = pipeline_size < MOST_CURVES ? pipeline_size : MOST_CURVES;
     ty_status status = TY_OK;
 
     if (in->plan->memory == NULL)
@@ -44,9 +44,9 @@ static ty_status find_memory(simulation_details *d, const ty_plan_inputs *in,
     TY_TRY(ty_check_memory(d->curves != NULL, error));
     for (; status == TY_OK && d->curve_count < count; d->curve_count++) {
         simulation_curve *curve = &d->curves[d->curve_count];
-        curve->rank = ty_plan_first_rank(in->plan, d->curve_count);
-        status = ty_memory_curve(in->plan, in->program, timeline, curve->rank, &curve->points,
-                                 &curve->count, error);
+        curve->stage_replica = ty_plan_first_replica(in->plan, d->curve_count);
+        status = ty_memory_curve(in->plan, in->program, timeline, curve->stage_replica,
+                                 &curve->points, &curve->count, error);
     }
     return status;
 }
@@ -58,7 +58,7 @@ ty_status simulation_details_find(const ty_plan_inputs *in, const ty_timeline *t
     uint32_t links[BUSIEST_LINKS], count = 0;
 
     d->step_time_s = step_time_s;
-    d->busy = ty_alloc(timeline->rank_count, sizeof *d->busy);
+    d->busy = ty_alloc(timeline->stage_replica_count, sizeof *d->busy);
     TY_TRY(ty_check_memory(d->busy != NULL, error));
     TY_TRY(ty_timeline_breakdown(in->plan, in->program, in->costs, timeline, d->shares, d->busy,
                                  error));
@@ -188,7 +188,7 @@ static void write_memory(const simulation_details *d, ty_json_writer *w)
     ty_json_open(w, "memory_over_time", '[');
     for (uint32_t c = 0; c < d->curve_count; c++) {
         ty_json_open(w, NULL, '{');
-        ty_json_put_uint(w, "rank", d->curves[c].rank);
+        ty_json_put_uint(w, "rank", d->curves[c].stage_replica);
         ty_json_open_flat(w, "time_s", '[');
         for (uint32_t i = 0; i < d->curves[c].count; i++)
             ty_json_put_number(w, NULL, d->curves[c].points[i].time_s);
@@ -211,7 +211,7 @@ static double sum_by_op(const simulation_details *d, const ty_plan_inputs *in,
 
     for (uint32_t i = 0; i < d->part_count; i++) {
         const ty_critical_part *part = &d->parts[i];
-        const uint32_t stage = ty_plan_stage_of_rank(in->plan, part->rank);
+        const uint32_t stage = ty_plan_stage_of_replica(in->plan, part->stage_replica);
         seconds[in->program->stages[stage].instructions[part->instruction].op] +=
             part->to_s - part->from_s;
         total += part->to_s - part->from_s;
@@ -235,7 +235,7 @@ static void write_critical(const simulation_details *d, const ty_plan_inputs *in
     for (uint32_t i = first; i < d->part_count; i++) {
         const ty_critical_part *part = &d->parts[i];
         ty_json_open_flat(w, NULL, '[');
-        ty_json_put_uint(w, NULL, part->rank);
+        ty_json_put_uint(w, NULL, part->stage_replica);
         ty_json_put_uint(w, NULL, part->step);
         ty_json_put_uint(w, NULL, part->instruction);
         ty_json_put_number(w, NULL, part->from_s);
@@ -281,7 +281,7 @@ void simulation_details_show(const simulation_details *d, const ty_plan_inputs *
             ty_json_put_number(w, ty_time_kind_name((ty_time_kind)k), d->shares[k]);
         ty_json_close(w, '}');
         ty_json_open_flat(w, "rank_utilisation", '[');
-        for (uint32_t r = 0; r < ty_plan_rank_count(in->plan); r++)
+        for (uint32_t r = 0; r < ty_plan_stage_replica_count(in->plan); r++)
             ty_json_put_number(w, NULL, d->busy[r]);
         ty_json_close(w, ']');
         write_memory(d, w);

@@ -62,8 +62,8 @@ static const option_row table[] = {
     FLAG("program", 0, program, "print the program: every instruction of every stage"),
     TEXT("trace", 't', trace, "FILE", "write a Chrome/Perfetto trace"),
     TEXT("resolution", 0, resolution, "R", "flow (default) or chunk"),
-    TEXT("straggler", 0, straggler, "R[.LANE]=F,...",
-         "ranks or devices that compute F times as long; \"law\": one rank, as "
+    TEXT("straggler", 0, straggler, "R[.RANK]=F,...",
+         "stage replicas or ranks that compute F times as long; \"law\": one replica, as "
          "much as is usual among so many replicas; \"spread:P%\": every device, log-normal"),
     TEXT("slow-link", 0, slow_link, "A:B=F,...",
          "links at a share F of their bandwidth, by the names of their ends"),
@@ -83,7 +83,7 @@ static const option_row table[] = {
     NUMBER("seeds", seeds, 1000, "N",
            "simulate N times with seeds from --seed on: P50 and P95; calibrate: train N times"),
     FLAG("no-fold", 0, no_fold, "simulate every device, also where many are alike"),
-    FLAG("per-device", 0, per_device, "show every device, not every rank, in trace and JSON"),
+    FLAG("per-device", 0, per_device, "show every device, not every replica, in trace and JSON"),
     NUMBER("steps", steps, 100000000, "N",
            "steps to run; plan, whatif and score: price a training of that length"),
     TEXT("tokens", 0, tokens, "N", "price a training on N tokens: 15.6T, 300B"),

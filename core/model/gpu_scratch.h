@@ -24,21 +24,21 @@ static inline uint64_t ty_expert_rows(uint64_t copies, uint64_t experts)
 }
 
 /**
- * Rows that one of `lanes` expert-parallel ranks allocates: all that may arrive at its experts if
+ * Rows that one of `ranks` expert-parallel ranks allocates: all that may arrive at its experts if
  * every token chooses the same. Copies travel with the zeros of their sender, and are padded again
  * at the receiver.
  * @param rows tokens of a rank
  * @param chosen experts per token
  */
-static inline uint64_t ty_lane_expert_rows(uint64_t rows, uint64_t chosen, uint64_t experts,
-                                           uint64_t lanes)
+static inline uint64_t ty_rank_expert_rows(uint64_t rows, uint64_t chosen, uint64_t experts,
+                                           uint64_t ranks)
 {
-    const uint64_t here = experts / lanes;
+    const uint64_t here = experts / ranks;
 
-    return lanes == 1
+    return ranks == 1
                ? ty_expert_rows(rows * chosen, experts)
                : ty_expert_rows(
-                     lanes * ty_expert_rows(rows * (chosen < here ? chosen : here), here), here);
+                     ranks * ty_expert_rows(rows * (chosen < here ? chosen : here), here), here);
 }
 
 #endif

@@ -13,14 +13,14 @@ const char *ty_recompute_name(ty_recompute recompute)
     return (unsigned)recompute < TY_RECOMPUTE_COUNT ? names[recompute] : "unknown";
 }
 
-const char *ty_lane_kind_name(ty_lane_kind kind)
+const char *ty_parallelism_name(ty_parallelism kind)
 {
-    static const char *const names[TY_LANE_KIND_COUNT] = {
-        [TY_TENSOR_LANES] = "tensor",
-        [TY_CONTEXT_LANES] = "context",
-        [TY_EXPERT_LANES] = "expert",
+    static const char *const names[TY_PARALLELISM_COUNT] = {
+        [TY_TENSOR_PARALLEL] = "tensor",
+        [TY_CONTEXT_PARALLEL] = "context",
+        [TY_EXPERT_PARALLEL] = "expert",
     };
-    return (unsigned)kind < TY_LANE_KIND_COUNT ? names[kind] : "unknown";
+    return (unsigned)kind < TY_PARALLELISM_COUNT ? names[kind] : "unknown";
 }
 
 const char *ty_table_shard_name(ty_table_shard shard)

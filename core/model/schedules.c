@@ -80,11 +80,11 @@ ty_schedule_problem ty_schedule_check(ty_schedule schedule, const ty_schedule_us
 {
     const ty_schedule_row *row = ty_schedule_at(schedule);
 
-    if (row->is_interleaved != (use->interleave > 1))
-        return TY_SCHEDULE_INTERLEAVE;
-    if (row->is_interleaved && use->micro_batches % use->positions != 0)
+    if (row->is_interleaved != (use->virtual_stages > 1))
+        return TY_SCHEDULE_VIRTUAL_STAGES;
+    if (row->is_interleaved && use->micro_batches % use->pipeline_size != 0)
         return TY_SCHEDULE_MULTIPLE;
-    if (use->micro_batches < row->least_per_stage * use->positions)
+    if (use->micro_batches < row->least_per_stage * use->pipeline_size)
         return TY_SCHEDULE_TOO_FEW;
     if (row->splits_backward && use->has_segments)
         return TY_SCHEDULE_SEGMENTS;

@@ -1,4 +1,4 @@
-/* Plans: ranks, buckets, rates. What a plan must satisfy is in plan_check.c, its file in
+/* Plans: stage replicas, buckets, rates. What a plan must satisfy is in plan_check.c, its file in
    plan_json.c. */
 #include "ty_plan.h"
 
@@ -18,82 +18,84 @@ uint64_t ty_memory_use_total(const ty_memory_use *use)
            use->workspace_bytes;
 }
 
-/* ---- Ranks --------------------------------------------------------------------------------- */
+/* ---- Stage replicas
+ * --------------------------------------------------------------------------------- */
 
-uint32_t ty_plan_interleave(const ty_plan *plan)
+uint32_t ty_plan_virtual_stages(const ty_plan *plan)
 {
-    return plan->interleave > 1 ? plan->interleave : 1;
+    return plan->virtual_stages > 1 ? plan->virtual_stages : 1;
 }
 
-uint32_t ty_plan_position_count(const ty_plan *plan)
+uint32_t ty_plan_pipeline_size(const ty_plan *plan)
 {
-    return plan->stage_count / ty_plan_interleave(plan);
+    return plan->stage_count / ty_plan_virtual_stages(plan);
+}
+
+uint32_t ty_plan_stage_replica_count(const ty_plan *plan)
+{
+    uint32_t stage_replicas = 0;
+    for (uint32_t s = 0; s < ty_plan_pipeline_size(plan); s++)
+        stage_replicas += plan->stages[s].replicas;
+    return stage_replicas;
 }
 
 uint32_t ty_plan_rank_count(const ty_plan *plan)
 {
-    uint32_t ranks = 0;
-    for (uint32_t s = 0; s < ty_plan_position_count(plan); s++)
-        ranks += plan->stages[s].replicas;
-    return ranks;
-}
-
-uint32_t ty_plan_process_count(const ty_plan *plan)
-{
-    return ty_plan_rank_count(plan) * ty_plan_width(plan);
+    return ty_plan_stage_replica_count(plan) * ty_plan_replica_ranks(plan);
 }
 
 uint32_t ty_plan_launched_count(const ty_plan *plan)
 {
-    return ty_plan_process_count(plan) + plan->servers.count;
+    return ty_plan_rank_count(plan) + plan->servers.count;
 }
 
-uint32_t ty_plan_device_of_process(const ty_plan *plan, uint32_t process)
+uint32_t ty_plan_device_of_rank(const ty_plan *plan, uint32_t rank)
 {
-    const uint32_t trained = ty_plan_process_count(plan), width = ty_plan_width(plan);
+    const uint32_t trained = ty_plan_rank_count(plan), width = ty_plan_replica_ranks(plan);
 
-    return process < trained ? ty_plan_device_of_lane(plan, process / width, process % width)
-                             : plan->servers.devices[process - trained];
+    return rank < trained ? ty_plan_device_of_replica_rank(plan, rank / width, rank % width)
+                          : plan->servers.devices[rank - trained];
 }
 
-uint32_t ty_plan_first_rank(const ty_plan *plan, uint32_t stage)
+uint32_t ty_plan_first_replica(const ty_plan *plan, uint32_t stage)
 {
-    uint32_t rank = 0;
+    uint32_t stage_replica = 0;
 
     assert(stage <= plan->stage_count);
     if (stage == plan->stage_count)
-        return ty_plan_rank_count(plan);
-    for (uint32_t s = 0; s < stage % ty_plan_position_count(plan); s++)
-        rank += plan->stages[s].replicas;
-    return rank;
+        return ty_plan_stage_replica_count(plan);
+    for (uint32_t s = 0; s < stage % ty_plan_pipeline_size(plan); s++)
+        stage_replica += plan->stages[s].replicas;
+    return stage_replica;
 }
 
-uint32_t ty_plan_stage_of_rank(const ty_plan *plan, uint32_t rank)
+uint32_t ty_plan_stage_of_replica(const ty_plan *plan, uint32_t stage_replica)
 {
     uint32_t stage = 0, end = plan->stages[0].replicas;
-    while (rank >= end) {
+    while (stage_replica >= end) {
         stage++;
-        assert(stage < ty_plan_position_count(plan));
+        assert(stage < ty_plan_pipeline_size(plan));
         end += plan->stages[stage].replicas;
     }
     return stage;
 }
 
-uint32_t ty_plan_device_of_rank(const ty_plan *plan, uint32_t rank)
+uint32_t ty_plan_device_of_replica(const ty_plan *plan, uint32_t stage_replica)
 {
-    return ty_plan_device_of_lane(plan, rank, 0);
+    return ty_plan_device_of_replica_rank(plan, stage_replica, 0);
 }
 
-uint32_t ty_plan_device_of_lane(const ty_plan *plan, uint32_t rank, uint32_t lane)
+uint32_t ty_plan_device_of_replica_rank(const ty_plan *plan, uint32_t stage_replica,
+                                        uint32_t replica_rank)
 {
-    const uint32_t stage = ty_plan_stage_of_rank(plan, rank);
-    const uint32_t replica = rank - ty_plan_first_rank(plan, stage);
-    return plan->stages[stage].devices[replica * ty_plan_width(plan) + lane];
+    const uint32_t stage = ty_plan_stage_of_replica(plan, stage_replica);
+    const uint32_t replica = stage_replica - ty_plan_first_replica(plan, stage);
+    return plan->stages[stage].devices[replica * ty_plan_replica_ranks(plan) + replica_rank];
 }
 
 ty_status ty_plan_by_device(const ty_plan *plan, ty_plan **out, ty_error *error)
 {
-    const uint32_t width = ty_plan_width(plan);
+    const uint32_t width = ty_plan_replica_ranks(plan);
     ty_plan *view = ty_alloc(1, sizeof *view);
 
     TY_TRY(ty_check_memory(view != NULL, error));
@@ -164,33 +166,34 @@ uint32_t ty_plan_tied_stage(const ty_plan *plan, uint32_t layer)
 
 /* ---- Buckets ------------------------------------------------------------------------------- */
 
-/* How many of a layer's `elements` each tensor lane has. A vocabulary is divided row by row and
- * padded. */
-static uint64_t lane_elements(const ty_plan *plan, uint32_t layer, uint64_t elements)
+/* How many of a layer's `elements` each tensor-parallel rank has. A vocabulary is divided row by
+ * row and padded. */
+static uint64_t tp_elements(const ty_plan *plan, uint32_t layer, uint64_t elements)
 {
     const ty_layer *l = &plan->workload->layers[layer];
-    const uint64_t lanes = ty_plan_lanes(plan, TY_TENSOR_LANES), matrix = matrix_elements(l);
+    const uint64_t ranks = ty_plan_parallel_size(plan, TY_TENSOR_PARALLEL),
+                   matrix = matrix_elements(l);
     uint64_t rows, columns;
 
-    if (lanes == 1 || elements == 0 || ty_tensor_parameter_share(plan, layer) >= 1)
+    if (ranks == 1 || elements == 0 || ty_tensor_parameter_share(plan, layer) >= 1)
         return elements;
     if (ty_layer_tensor_split(plan->workload, layer) != TY_SPLIT_VOCABULARY || elements < matrix ||
         !ty_layer_tied_matrix(l, &rows, &columns))
-        return (elements + lanes - 1) / lanes;
-    return (rows + lanes - 1) / lanes * columns + (elements - matrix + lanes - 1) / lanes;
+        return (elements + ranks - 1) / ranks;
+    return (rows + ranks - 1) / ranks * columns + (elements - matrix + ranks - 1) / ranks;
 }
 
-/* Elements of one lane that a layer adds to a bucket of its stage, tied matrices included. */
+/* Elements of one rank that a layer adds to a bucket of its stage, tied matrices included. */
 static uint64_t own_elements(const ty_plan *plan, const ty_bucket *bucket, uint32_t layer)
 {
     const ty_layer *l = &plan->workload->layers[layer];
 
     if (l->is_frozen)
         return 0;
-    return lane_elements(plan, layer,
-                         bucket->of_experts ? ty_lane_expert_elements(plan, layer)
-                                            : l->parameter_bytes / plan->workload->element_bytes -
-                                                  ty_layer_expert_elements(plan, layer));
+    return tp_elements(plan, layer,
+                       bucket->of_experts ? ty_rank_expert_elements(plan, layer)
+                                          : l->parameter_bytes / plan->workload->element_bytes -
+                                                ty_layer_expert_elements(plan, layer));
 }
 
 uint64_t ty_bucket_gradient_bytes(const ty_plan *plan, const ty_bucket *bucket)
@@ -203,7 +206,7 @@ uint64_t ty_bucket_gradient_bytes(const ty_plan *plan, const ty_bucket *bucket)
     if (bucket->tied_stage != TY_NO_STAGE) {
         const ty_layer *owner = &w->layers[bucket->first_layer];
         return owner->is_frozen ? 0
-                                : lane_elements(plan, bucket->first_layer, matrix_elements(owner)) *
+                                : tp_elements(plan, bucket->first_layer, matrix_elements(owner)) *
                                       TY_GRADIENT_ELEMENT_BYTES;
     }
     for (uint32_t i = bucket->first_layer; i < end; i++) {
@@ -225,7 +228,7 @@ uint64_t ty_bucket_gradient_bytes(const ty_plan *plan, const ty_bucket *bucket)
                 ty_plan_stage_of_layer(plan, earlier) != bucket->stage)
                 break;
         if (earlier == user) {
-            uint64_t matrix = lane_elements(plan, owner, matrix_elements(&w->layers[owner]));
+            uint64_t matrix = tp_elements(plan, owner, matrix_elements(&w->layers[owner]));
             elements -= matrix < elements ? matrix : elements;
         }
     }
@@ -282,7 +285,7 @@ static uint64_t layer_part(const ty_plan *plan, const ty_bucket *bucket, uint32_
     uint64_t elements = ty_bucket_gradient_bytes(plan, &alone) / TY_GRADIENT_ELEMENT_BYTES;
 
     *count = matrices_from(plan->workload, index, 0, matrices);
-    if (row->is_recurrent || bucket->of_experts) /* of other experts per rank */
+    if (row->is_recurrent || bucket->of_experts) /* of other experts per stage replica */
         *count = 0;
     if (bucket->tied_stage != TY_NO_STAGE)
         *count = *count > 0 ? 1 : 0;
@@ -340,9 +343,9 @@ ty_status ty_rows_check(const ty_plan *plan, uint32_t layer, ty_error *error)
     if (l->attributes[TY_VOCABULARY] >= UINT32_MAX)
         return ty_fail(error, TY_EINVAL, "layer %u has %llu rows, expected less than 2^32 - 1",
                        layer, (unsigned long long)l->attributes[TY_VOCABULARY]);
-    if (ty_plan_width(plan) > 1)
-        return ty_fail(error, TY_EINVAL, "found %u lanes a replica, expected one",
-                       ty_plan_width(plan));
+    if (ty_plan_replica_ranks(plan) > 1)
+        return ty_fail(error, TY_EINVAL, "found %u ranks a replica, expected one",
+                       ty_plan_replica_ranks(plan));
     if (plan->zero > 0)
         return ty_fail(error, TY_EINVAL, "found ZeRO %u, expected none", plan->zero);
     if (w->local_steps > 1 || w->learning != TY_LEARNING_GRADIENT)
@@ -445,37 +448,37 @@ uint32_t ty_bucket_member_count(const ty_plan *plan, const ty_bucket *bucket)
 
 uint32_t ty_bucket_device_count(const ty_plan *plan, const ty_bucket *bucket)
 {
-    return ty_bucket_member_count(plan, bucket) * ty_bucket_lane_count(plan, bucket);
+    return ty_bucket_member_count(plan, bucket) * ty_bucket_rank_count(plan, bucket);
 }
 
 uint32_t ty_bucket_devices(const ty_plan *plan, const ty_bucket *bucket, uint32_t group,
                            uint32_t *devices)
 {
-    const uint32_t held[2] = {bucket->stage, bucket->tied_stage};
-    const uint32_t lanes = ty_bucket_lane_count(plan, bucket), width = ty_plan_width(plan);
+    const uint32_t stages[2] = {bucket->stage, bucket->tied_stage};
+    const uint32_t ranks = ty_bucket_rank_count(plan, bucket), width = ty_plan_replica_ranks(plan);
     uint32_t count = 0;
 
-    for (int h = 0; h < 2 && held[h] != TY_NO_STAGE; h++)
-        for (uint32_t q = 0; q < plan->stages[held[h]].replicas; q++)
-            for (uint32_t n = 0; n < lanes; n++)
+    for (int h = 0; h < 2 && stages[h] != TY_NO_STAGE; h++)
+        for (uint32_t q = 0; q < plan->stages[stages[h]].replicas; q++)
+            for (uint32_t n = 0; n < ranks; n++)
                 devices[count++] =
-                    plan->stages[held[h]]
-                        .devices[(size_t)q * width + ty_bucket_lane(plan, bucket, group, n)];
+                    plan->stages[stages[h]]
+                        .devices[(size_t)q * width + ty_bucket_rank(plan, bucket, group, n)];
     return count;
 }
 
-uint32_t ty_bucket_processes(const ty_plan *plan, const ty_bucket *bucket, uint32_t group,
-                             uint32_t *processes)
+uint32_t ty_bucket_ranks(const ty_plan *plan, const ty_bucket *bucket, uint32_t group,
+                         uint32_t *ranks)
 {
-    const uint32_t each = ty_bucket_lane_count(plan, bucket), width = ty_plan_width(plan);
-    const uint32_t ranks = ty_bucket_members(plan, bucket, processes);
+    const uint32_t each = ty_bucket_rank_count(plan, bucket), width = ty_plan_replica_ranks(plan);
+    const uint32_t stage_replicas = ty_bucket_members(plan, bucket, ranks);
 
-    for (uint32_t m = ranks; m-- > 0;) { /* in place: from the last rank down */
-        const uint32_t first = processes[m] * width;
+    for (uint32_t m = stage_replicas; m-- > 0;) { /* in place: from the last stage replica down */
+        const uint32_t first = ranks[m] * width;
         for (uint32_t n = each; n-- > 0;)
-            processes[m * each + n] = first + ty_bucket_lane(plan, bucket, group, n);
+            ranks[m * each + n] = first + ty_bucket_rank(plan, bucket, group, n);
     }
-    return ranks * each;
+    return stage_replicas * each;
 }
 
 bool ty_bucket_is_sharded(const ty_plan *plan, const ty_bucket *bucket)
@@ -484,7 +487,7 @@ bool ty_bucket_is_sharded(const ty_plan *plan, const ty_bucket *bucket)
            ty_bucket_device_count(plan, bucket) > 1;
 }
 
-uint64_t ty_bucket_lane_bytes(const ty_plan *plan, const ty_bucket *bucket)
+uint64_t ty_bucket_rank_bytes(const ty_plan *plan, const ty_bucket *bucket)
 {
     const ty_workload *workload = plan->workload;
     const uint32_t members = ty_bucket_device_count(plan, bucket);
@@ -492,7 +495,7 @@ uint64_t ty_bucket_lane_bytes(const ty_plan *plan, const ty_bucket *bucket)
         members == 1 || ty_compression_at(bucket->compression.kind)->is_elementwise;
     uint64_t elements = 0;
 
-    if (ty_plan_lanes(plan, TY_TENSOR_LANES) == 1 || bucket->tied_stage != TY_NO_STAGE ||
+    if (ty_plan_parallel_size(plan, TY_TENSOR_PARALLEL) == 1 || bucket->tied_stage != TY_NO_STAGE ||
         bucket->of_experts || (!plan->sequence_parallel && is_alike))
         return 0;
     for (uint32_t i = bucket->first_layer; i < bucket->first_layer + bucket->layer_count; i++)
@@ -503,15 +506,15 @@ uint64_t ty_bucket_lane_bytes(const ty_plan *plan, const ty_bucket *bucket)
     return elements * TY_GRADIENT_ELEMENT_BYTES;
 }
 
-uint32_t ty_bucket_members(const ty_plan *plan, const ty_bucket *bucket, uint32_t *ranks)
+uint32_t ty_bucket_members(const ty_plan *plan, const ty_bucket *bucket, uint32_t *stage_replicas)
 {
-    const uint32_t held[2] = {bucket->stage, bucket->tied_stage};
+    const uint32_t stages[2] = {bucket->stage, bucket->tied_stage};
     uint32_t count = 0;
 
-    for (int h = 0; h < 2 && held[h] != TY_NO_STAGE; h++) {
-        uint32_t first = ty_plan_first_rank(plan, held[h]);
-        for (uint32_t q = 0; q < plan->stages[held[h]].replicas; q++)
-            ranks[count++] = first + q;
+    for (int h = 0; h < 2 && stages[h] != TY_NO_STAGE; h++) {
+        uint32_t first = ty_plan_first_replica(plan, stages[h]);
+        for (uint32_t q = 0; q < plan->stages[stages[h]].replicas; q++)
+            stage_replicas[count++] = first + q;
     }
     return count;
 }
@@ -543,12 +546,13 @@ bool ty_convolution_is_chosen(const ty_workload *workload, const ty_layer *layer
 double ty_plan_model_flop(const ty_plan *plan, const ty_cluster *cluster)
 {
     const ty_workload *w = plan->workload;
-    const uint32_t first = ty_workload_first_backward(w), positions = ty_plan_position_count(plan);
+    const uint32_t first = ty_workload_first_backward(w),
+                   pipeline_size = ty_plan_pipeline_size(plan);
     double forward = 0, backward = 0;
 
     for (uint32_t s = 0; s < plan->stage_count; s++) {
         const ty_plan_stage *stage = &plan->stages[s];
-        const uint32_t device = plan->stages[s % positions].devices[0];
+        const uint32_t device = plan->stages[s % pipeline_size].devices[0];
         const uint32_t end = stage->first_layer + stage->layer_count;
         for (uint32_t l = stage->first_layer; l < end && l < w->layer_count; l++) {
             const ty_layer *layer = &w->layers[l];
@@ -567,8 +571,8 @@ double ty_plan_peak_flop_per_s(const ty_plan *plan, const ty_cluster *cluster)
 {
     double sum = 0;
 
-    for (uint32_t s = 0; cluster != NULL && s < ty_plan_position_count(plan); s++)
-        for (uint32_t d = 0; d < plan->stages[s].replicas * ty_plan_width(plan); d++)
+    for (uint32_t s = 0; cluster != NULL && s < ty_plan_pipeline_size(plan); s++)
+        for (uint32_t d = 0; d < plan->stages[s].replicas * ty_plan_replica_ranks(plan); d++)
             sum += ty_device_peak(ty_cluster_device_type(cluster, plan->stages[s].devices[d]),
                                   plan->workload->precision);
     return sum;
@@ -585,7 +589,7 @@ void ty_step_summary_rate(const ty_plan *plan, ty_step_summary *s)
 {
     const double flop_per_s = ty_plan_model_flop(plan, plan->cluster) / s->step_time_s;
     const double peak = ty_plan_peak_flop_per_s(plan, plan->cluster);
-    const uint32_t devices = ty_plan_process_count(plan);
+    const uint32_t devices = ty_plan_rank_count(plan);
 
     s->devices = devices;
     s->mfu = peak > 0 && !has_measured_peak(plan) ? flop_per_s / peak : 0;
@@ -599,9 +603,9 @@ bool ty_plan_memory_peak(const ty_plan *plan, ty_memory_peak *out)
 
     if (plan->memory == NULL)
         return false;
-    for (uint32_t s = 0; s < ty_plan_position_count(plan); s++) {
+    for (uint32_t s = 0; s < ty_plan_pipeline_size(plan); s++) {
         const uint64_t bytes = ty_memory_use_total(&plan->memory[s]);
-        const uint32_t devices = plan->stages[s].replicas * ty_plan_width(plan);
+        const uint32_t devices = plan->stages[s].replicas * ty_plan_replica_ranks(plan);
         const ty_device_type *smallest = NULL;
         uint64_t usable = 0;
         double limit = 0;
@@ -635,7 +639,7 @@ ty_status ty_plan_input(const ty_plan *plan, ty_input_outlook *out, ty_error *er
     ty_input_question q = {.level_count = levels,
                            .input = plan->input,
                            .sample_bytes = (double)plan->workload->sample_bytes,
-                           .readers = first->replicas * ty_plan_width(plan)};
+                           .readers = first->replicas * ty_plan_replica_ranks(plan)};
 
     *out = (ty_input_outlook){.samples_per_s = HUGE_VAL};
     if (plan->cluster == NULL || (levels == 0 && !(plan->input.decode_samples_per_s > 0)))

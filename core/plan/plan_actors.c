@@ -44,8 +44,8 @@ const char *ty_plan_acting_refusal(const ty_plan *plan)
 {
     if (plan->workload->learning != TY_LEARNING_REINFORCEMENT)
         return NULL;
-    if (ty_plan_width(plan) > 1)
-        return "with lanes no device has the policy that plays";
+    if (ty_plan_replica_ranks(plan) > 1)
+        return "with ranks no device has the policy that plays";
     if (plan->zero > 0)
         return "with ZeRO weights are gathered for passes, and not for playing";
     if (plan->staleness > 0)

@@ -73,38 +73,38 @@ static ty_status check_optimizer(const checker *c)
 static ty_status check_schedule(const checker *c)
 {
     const ty_plan *p = c->plan;
-    const uint32_t positions = ty_plan_position_count(p);
+    const uint32_t pipeline_size = ty_plan_pipeline_size(p);
 
     for (uint32_t s = 0; s < p->stage_count; s++) {
         const uint32_t replicas = p->stages[s].replicas;
         const uint32_t local = replicas > 0 ? p->micro_batches / replicas : 0;
-        const ty_schedule_use use = {.positions = positions,
-                                     .interleave = ty_plan_interleave(p),
+        const ty_schedule_use use = {.pipeline_size = pipeline_size,
+                                     .virtual_stages = ty_plan_virtual_stages(p),
                                      .micro_batches = local,
                                      .zero = p->zero,
                                      .has_segments =
                                          ty_recompute_has_segments(p->stages[s].recompute)};
         const ty_schedule_problem problem = ty_schedule_check(p->schedule, &use);
 
-        if (problem == TY_SCHEDULE_INTERLEAVE)
+        if (problem == TY_SCHEDULE_VIRTUAL_STAGES)
             return ty_plan_complain(
                 c,
                 "/interleave: found %u with schedule \"%s\", expected more than 1 with "
                 "\"interleaved\" and with no other",
-                use.interleave, ty_schedule_name(p->schedule));
+                use.virtual_stages, ty_schedule_name(p->schedule));
         if (problem == TY_SCHEDULE_MULTIPLE ||
-            (use.interleave > 1 && replicas != p->stages[0].replicas))
+            (use.virtual_stages > 1 && replicas != p->stages[0].replicas))
             return ty_plan_complain(
                 c,
                 "/stages/%u/replicas: found %u with %u micro-batches each, expected as "
-                "many as in stage 0, and a multiple of the %u positions",
-                s, replicas, local, positions);
+                "many as in stage 0, and a multiple of the %u pipeline ranks",
+                s, replicas, local, pipeline_size);
         if (problem == TY_SCHEDULE_TOO_FEW)
             return ty_plan_complain(
                 c,
                 "/stages/%u/replicas: found %u with %u micro-batches each, expected at "
                 "least %u, one for each stage",
-                s, replicas, local, positions);
+                s, replicas, local, pipeline_size);
         if (problem == TY_SCHEDULE_SEGMENTS)
             return ty_plan_complain(
                 c,
@@ -118,31 +118,31 @@ static ty_status check_schedule(const checker *c)
     return TY_OK;
 }
 
-static ty_status check_tensor(const ty_plan *p, uint32_t lanes, ty_error *why)
+static ty_status check_tensor(const ty_plan *p, uint32_t ranks, ty_error *why)
 {
-    return ty_tensor_check(p->workload, lanes, ty_plan_sequence_parts(p), why);
+    return ty_tensor_check(p->workload, ranks, ty_plan_sequence_parts(p), why);
 }
 
-static ty_status check_context(const ty_plan *p, uint32_t lanes, ty_error *why)
+static ty_status check_context(const ty_plan *p, uint32_t ranks, ty_error *why)
 {
-    return ty_context_check(p->workload, lanes, why);
+    return ty_context_check(p->workload, ranks, why);
 }
 
-static ty_status check_expert(const ty_plan *p, uint32_t lanes, ty_error *why)
+static ty_status check_expert(const ty_plan *p, uint32_t ranks, ty_error *why)
 {
-    const ty_status status = ty_expert_check(p->workload, lanes, p->table_shard, why);
+    const ty_status status = ty_expert_check(p->workload, ranks, p->table_shard, why);
 
-    if (status == TY_OK && p->micro_batch_size % lanes != 0)
+    if (status == TY_OK && p->micro_batch_size % ranks != 0)
         return ty_fail(why, TY_EINVAL,
                        "expert parallel %u: micro-batches of %u samples, expected a multiple of it",
-                       lanes, p->micro_batch_size);
+                       ranks, p->micro_batch_size);
     return status;
 }
 
-/* Lanes with the same weights sum up their gradients in every step. */
-static ty_status check_learning(const ty_plan *p, ty_lane_kind kind, ty_error *why)
+/* Ranks with the same weights sum up their gradients in every step. */
+static ty_status check_learning(const ty_plan *p, ty_parallelism kind, ty_error *why)
 {
-    if (kind == TY_TENSOR_LANES && !ty_workload_has_teacher(p->workload))
+    if (kind == TY_TENSOR_PARALLEL && !ty_workload_has_teacher(p->workload))
         return TY_OK;
     if (ty_workload_whole_reason(p->workload) != NULL || p->workload->local_steps > 1)
         return ty_fail(why, TY_EINVAL, "expected 1 where %s",
@@ -151,31 +151,32 @@ static ty_status check_learning(const ty_plan *p, ty_lane_kind kind, ty_error *w
     return TY_OK;
 }
 
-static ty_status check_lanes(const checker *c)
+static ty_status check_ranks(const checker *c)
 {
     static const struct {
         const char *name;
-        ty_status (*check)(const ty_plan *p, uint32_t lanes, ty_error *why);
-    } kinds[TY_LANE_KIND_COUNT] = {
-        [TY_TENSOR_LANES] = {"tensor_parallel", check_tensor},
-        [TY_CONTEXT_LANES] = {"context_parallel", check_context},
-        [TY_EXPERT_LANES] = {"expert_parallel", check_expert},
+        ty_status (*check)(const ty_plan *p, uint32_t ranks, ty_error *why);
+    } kinds[TY_PARALLELISM_COUNT] = {
+        [TY_TENSOR_PARALLEL] = {"tensor_parallel", check_tensor},
+        [TY_CONTEXT_PARALLEL] = {"context_parallel", check_context},
+        [TY_EXPERT_PARALLEL] = {"expert_parallel", check_expert},
     };
 
-    for (int k = 0; k < TY_LANE_KIND_COUNT; k++) {
-        const uint32_t lanes = ty_plan_lanes(c->plan, (ty_lane_kind)k);
+    for (int k = 0; k < TY_PARALLELISM_COUNT; k++) {
+        const uint32_t ranks = ty_plan_parallel_size(c->plan, (ty_parallelism)k);
         ty_error why = {0};
-        if (lanes > TY_MAX_LANES)
-            return ty_plan_complain(c, "/%s: found %u, expected at most %d", kinds[k].name, lanes,
-                                    TY_MAX_LANES);
-        if (lanes > 1 && (kinds[k].check(c->plan, lanes, &why) != TY_OK ||
-                          check_learning(c->plan, (ty_lane_kind)k, &why) != TY_OK))
-            return ty_plan_complain(c, "/%s: found %u: %s", kinds[k].name, lanes, why.message);
+        if (ranks > TY_MAX_PARALLEL_SIZE)
+            return ty_plan_complain(c, "/%s: found %u, expected at most %d", kinds[k].name, ranks,
+                                    TY_MAX_PARALLEL_SIZE);
+        if (ranks > 1 && (kinds[k].check(c->plan, ranks, &why) != TY_OK ||
+                          check_learning(c->plan, (ty_parallelism)k, &why) != TY_OK))
+            return ty_plan_complain(c, "/%s: found %u: %s", kinds[k].name, ranks, why.message);
     }
     if ((unsigned)c->plan->table_shard >= TY_TABLE_SHARD_COUNT)
         return ty_plan_complain(c, "/table_shard: found %d, expected a way to divide tables",
                                 (int)c->plan->table_shard);
-    if (c->plan->table_shard != TY_TABLES_WHOLE && ty_plan_lanes(c->plan, TY_EXPERT_LANES) == 1)
+    if (c->plan->table_shard != TY_TABLES_WHOLE &&
+        ty_plan_parallel_size(c->plan, TY_EXPERT_PARALLEL) == 1)
         return ty_plan_complain(
             c, "/table_shard: found \"%s\" without expert parallelism, expected \"whole\"",
             ty_table_shard_name(c->plan->table_shard));
@@ -185,7 +186,7 @@ static ty_status check_lanes(const checker *c)
                 c, "/stages/%u/recompute: found \"%s\", expected \"none\": %s", s,
                 ty_recompute_name(c->plan->stages[s].recompute),
                 ty_table_recompute_refusal(c->plan->table_shard, c->plan->stages[s].recompute));
-    if (c->plan->sequence_parallel && ty_plan_lanes(c->plan, TY_TENSOR_LANES) == 1)
+    if (c->plan->sequence_parallel && ty_plan_parallel_size(c->plan, TY_TENSOR_PARALLEL) == 1)
         return ty_plan_complain(
             c, "/sequence_parallel: found true without tensor parallelism, expected "
                "false");
@@ -267,15 +268,16 @@ static ty_status check_actors(const checker *c)
 static ty_status check_dimensions(const checker *c)
 {
     const ty_plan *p = c->plan;
-    const uint32_t interleave = ty_plan_interleave(p);
+    const uint32_t virtual_stages = ty_plan_virtual_stages(p);
 
-    if (p->stage_count % interleave != 0 || (interleave > 1 && p->stage_count / interleave < 2))
+    if (p->stage_count % virtual_stages != 0 ||
+        (virtual_stages > 1 && p->stage_count / virtual_stages < 2))
         return ty_plan_complain(
             c,
             "/interleave: found %u with %u stages, expected a divisor that leaves at "
-            "least two positions",
-            interleave, p->stage_count);
-    TY_TRY(check_lanes(c));
+            "least two pipeline ranks",
+            virtual_stages, p->stage_count);
+    TY_TRY(check_ranks(c));
     if (p->zero > 3)
         return ty_plan_complain(c, "/zero: found %u, expected 0 to 3", p->zero);
     TY_TRY(check_schedule(c));
@@ -283,12 +285,12 @@ static ty_status check_dimensions(const checker *c)
     return check_staleness(c);
 }
 
-/* All stages of a position lie on the same devices. */
-static ty_status check_position(const checker *c, uint32_t index)
+/* All stages of a pipeline rank lie on the same devices. */
+static ty_status check_pipeline_rank(const checker *c, uint32_t index)
 {
     const ty_plan *p = c->plan;
-    const uint32_t first = index % ty_plan_position_count(p);
-    const size_t devices = (size_t)p->stages[index].replicas * ty_plan_width(p);
+    const uint32_t first = index % ty_plan_pipeline_size(p);
+    const size_t devices = (size_t)p->stages[index].replicas * ty_plan_replica_ranks(p);
 
     if (index == first)
         return TY_OK;
@@ -301,8 +303,8 @@ static ty_status check_position(const checker *c, uint32_t index)
     if (memcmp(p->stages[index].devices, p->stages[first].devices,
                devices * sizeof *p->stages[index].devices) != 0)
         return ty_plan_complain(
-            c, "/stages/%u/devices: expected those of stage %u, %u positions before it", index,
-            first, ty_plan_position_count(p));
+            c, "/stages/%u/devices: expected those of stage %u, %u pipeline ranks before it", index,
+            first, ty_plan_pipeline_size(p));
     return TY_OK;
 }
 
@@ -345,8 +347,8 @@ static ty_status check_stage(const checker *c, uint32_t index, uint32_t first_la
                                 TY_MAX_RECOMPUTE_BLOCKS);
     if (s->devices == NULL)
         return ty_plan_complain(
-            c, "/stages/%u/devices: found none, expected one per replica and lane", index);
-    return check_position(c, index);
+            c, "/stages/%u/devices: found none, expected one per replica and rank", index);
+    return check_pipeline_rank(c, index);
 }
 
 static int compare_indices(const void *left, const void *right)
@@ -363,8 +365,8 @@ static ty_status check_devices(const checker *c, uint32_t used)
     uint32_t *devices = ty_alloc(used, sizeof *devices);
 
     TY_TRY(ty_check_memory(devices != NULL, c->error));
-    for (uint32_t s = 0; s < ty_plan_position_count(p); s++)
-        for (uint32_t q = 0; q < p->stages[s].replicas * ty_plan_width(p); q++)
+    for (uint32_t s = 0; s < ty_plan_pipeline_size(p); s++)
+        for (uint32_t q = 0; q < p->stages[s].replicas * ty_plan_replica_ranks(p); q++)
             devices[count++] = p->stages[s].devices[q];
     qsort(devices, count, sizeof *devices, compare_indices);
     for (uint32_t i = 1; i < count; i++)
@@ -390,8 +392,8 @@ static ty_status check_stages(const checker *c)
     for (uint32_t s = 0; s < p->stage_count; s++) {
         TY_TRY(check_stage(c, s, next_layer));
         next_layer += p->stages[s].layer_count;
-        if (s < ty_plan_position_count(p))
-            devices += (uint64_t)p->stages[s].replicas * ty_plan_width(p);
+        if (s < ty_plan_pipeline_size(p))
+            devices += (uint64_t)p->stages[s].replicas * ty_plan_replica_ranks(p);
     }
     if (next_layer != p->workload->layer_count)
         return ty_plan_complain(c, "/stages: found layers 0 to %u, expected all %u of the workload",
@@ -499,8 +501,8 @@ static ty_status check_documents(const checker *c)
     if (p->cluster == NULL)
         return ty_plan_complain(c,
                                 "/cluster: found none, expected the cluster the plan was made for");
-    for (uint32_t s = 0; s < ty_plan_position_count(p); s++)
-        for (uint32_t q = 0; q < p->stages[s].replicas * ty_plan_width(p); q++)
+    for (uint32_t s = 0; s < ty_plan_pipeline_size(p); s++)
+        for (uint32_t q = 0; q < p->stages[s].replicas * ty_plan_replica_ranks(p); q++)
             if (p->stages[s].devices[q] >= ty_cluster_device_count(p->cluster))
                 return ty_plan_complain(
                     c, "/stages/%u/devices/%u: found %u, expected one of the cluster's %u devices",

@@ -101,7 +101,7 @@ static ty_status check_frozen(const checker *c, uint32_t index)
     return TY_OK;
 }
 
-/* What lanes divide of a bucket's layers, and the rest. */
+/* What ranks divide of a bucket's layers, and the rest. */
 static bool has_experts(const ty_plan *p, const ty_bucket *b)
 {
     for (uint32_t i = b->first_layer; i < b->first_layer + b->layer_count; i++)
@@ -118,7 +118,7 @@ static bool has_others(const ty_plan *p, const ty_bucket *b)
     return ty_bucket_gradient_bytes(p, &others) > 0;
 }
 
-/* Divided tables are exchanged together, and what lanes have of them is as much in no other
+/* Divided tables are exchanged together, and what ranks have of them is as much in no other
  * division. */
 static ty_status check_tables(const checker *c, uint32_t index)
 {
@@ -135,7 +135,7 @@ static ty_status check_tables(const checker *c, uint32_t index)
         (b->first_layer <= first && b->first_layer + b->layer_count > last))
         return TY_OK;
     return ty_plan_complain(
-        c, "/buckets/%u: found layers %u to %u, expected all tables that lanes divide, %u to %u",
+        c, "/buckets/%u: found layers %u to %u, expected all tables that ranks divide, %u to %u",
         index, b->first_layer, b->first_layer + b->layer_count - 1, first, last);
 }
 
@@ -221,7 +221,7 @@ static ty_status check_tied_bucket(const checker *c, uint32_t index, bool *is_ti
     if (b->tied_stage != tied_stage)
         return ty_plan_complain(c, "/buckets/%u/tied_stage: found %u, expected %u", index,
                                 b->tied_stage, tied_stage);
-    if (tied_stage % ty_plan_position_count(c->plan) == b->stage % ty_plan_position_count(c->plan))
+    if (tied_stage % ty_plan_pipeline_size(c->plan) == b->stage % ty_plan_pipeline_size(c->plan))
         return ty_plan_complain(
             c,
             "/buckets/%u: the weight is tied between stages %u and %u, which share "

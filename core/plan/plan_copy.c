@@ -69,8 +69,8 @@ static ty_status copy_stages(const ty_plan *plan, ty_plan *copy, ty_error *error
     for (uint32_t s = 0; s < plan->stage_count; s++) {
         void *devices = NULL;
         TY_TRY(copy_block(plan->stages[s].devices,
-                          (size_t)plan->stages[s].replicas * ty_plan_width(plan), sizeof(uint32_t),
-                          &devices, error));
+                          (size_t)plan->stages[s].replicas * ty_plan_replica_ranks(plan),
+                          sizeof(uint32_t), &devices, error));
         copy->stages[s] = plan->stages[s];
         copy->stages[s].devices = devices;
     }

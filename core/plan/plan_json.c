@@ -66,12 +66,12 @@ ty_status ty_step_summary_from_json(const ty_json *object, ty_step_summary *out,
 
 /* ---- What is to be run: all that the digest covers; the context is the plan ----------------- */
 
-/* Each lane of each replica has one. */
+/* Each rank of each replica has one. */
 static ty_status read_devices(const ty_json *object, const json_field *field, void *record,
                               const void *context, ty_error *error)
 {
     ty_plan_stage *stage = record;
-    const size_t count = (size_t)stage->replicas * ty_plan_width(context);
+    const size_t count = (size_t)stage->replicas * ty_plan_replica_ranks(context);
     uint32_t found;
 
     return ty_json_uint32_array(object, field->key, count, count, 0, MOST_INDEX, &stage->devices,
@@ -84,7 +84,7 @@ static void write_devices(const json_field *field, const void *record, const voi
     const ty_plan_stage *stage = record;
 
     ty_json_put_uint32_array(writer, field->key, stage->devices,
-                             stage->replicas * ty_plan_width(context));
+                             stage->replicas * ty_plan_replica_ranks(context));
 }
 
 static const json_field stage_fields[] = {
@@ -93,7 +93,7 @@ static const json_field stage_fields[] = {
      .about = "0 of a first stage: actors"},
     {"replicas", JSON_UINT32, JSON_AT(ty_plan_stage, replicas), 1, TY_MAX_RANKS},
     {"devices", JSON_UINTS, JSON_AT(ty_plan_stage, devices), 0, MOST_INDEX, .least_count = 1,
-     .read = read_devices, .write = write_devices, .about = "of each replica those of its lanes"},
+     .read = read_devices, .write = write_devices, .about = "of each replica those of its ranks"},
     {"recompute", JSON_NAME, JSON_AT(ty_plan_stage, recompute), .name = recompute_name,
      .name_count = TY_RECOMPUTE_COUNT},
     {"recompute_blocks", JSON_UINT32, JSON_AT(ty_plan_stage, recompute_blocks), 1,
@@ -203,13 +203,13 @@ static const json_field decision_fields[] = {
     {"global_batch", JSON_UINT32, JSON_AT(ty_plan, global_batch), 1, UINT32_MAX},
     {"micro_batch_size", JSON_UINT32, JSON_AT(ty_plan, micro_batch_size), 1, UINT32_MAX},
     {"micro_batches", JSON_UINT32, JSON_AT(ty_plan, micro_batches), 1, TY_MAX_MICRO_BATCHES},
-    {"interleave", JSON_UINT32, JSON_AT(ty_plan, interleave), 1, TY_MAX_STAGES_OF_A_PLAN,
+    {"interleave", JSON_UINT32, JSON_AT(ty_plan, virtual_stages), 1, TY_MAX_STAGES_OF_A_PLAN,
      .is_optional = true, .absent = 1},
-    {"tensor_parallel", JSON_UINT32, JSON_AT(ty_plan, tensor_parallel), 1, TY_MAX_LANES,
+    {"tensor_parallel", JSON_UINT32, JSON_AT(ty_plan, tensor_parallel), 1, TY_MAX_PARALLEL_SIZE,
      .is_optional = true, .absent = 1},
-    {"context_parallel", JSON_UINT32, JSON_AT(ty_plan, context_parallel), 1, TY_MAX_LANES,
+    {"context_parallel", JSON_UINT32, JSON_AT(ty_plan, context_parallel), 1, TY_MAX_PARALLEL_SIZE,
      .is_optional = true, .absent = 1},
-    {"expert_parallel", JSON_UINT32, JSON_AT(ty_plan, expert_parallel), 1, TY_MAX_LANES,
+    {"expert_parallel", JSON_UINT32, JSON_AT(ty_plan, expert_parallel), 1, TY_MAX_PARALLEL_SIZE,
      .is_optional = true, .absent = 1},
     {"sequence_parallel", JSON_BOOL, JSON_AT(ty_plan, sequence_parallel), .is_optional = true},
     {"table_shard", JSON_NAME, JSON_AT(ty_plan, table_shard), .is_optional = true,

@@ -9,7 +9,7 @@ const char *ty_priority_refusal(const ty_priority_use *use)
     if (use->stages > 1)
         return "the next step's forward begins on the first stage, behind the updates of others";
     if (use->width > 1)
-        return "lanes exchange inside layers, too, and gradients among fewer of them";
+        return "ranks exchange inside layers, too, and gradients among fewer of them";
     if (use->zero > 0)
         return "with ZeRO weights are gathered at once before the next step";
     if (use->servers > 0)
@@ -39,7 +39,7 @@ const char *ty_plan_priority_refusal(const ty_plan *plan)
 {
     ty_priority_use use = {.stages = plan->stage_count,
                            .replicas = plan->stages[0].replicas,
-                           .width = ty_plan_width(plan),
+                           .width = ty_plan_replica_ranks(plan),
                            .zero = plan->zero,
                            .servers = plan->servers.count,
                            .staleness = plan->staleness,

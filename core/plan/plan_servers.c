@@ -307,7 +307,7 @@ ty_status ty_plan_check_servers(const plan_checker *c)
                                 (int)p->servers.shard);
     if (p->stage_count > 1)
         why = "expected one stage";
-    else if (ty_plan_width(p) > 1)
+    else if (ty_plan_replica_ranks(p) > 1)
         why = "expected replicas of one device each";
     else if (p->stages[0].replicas < 2)
         why = "expected two replicas and more, whose gradients they sum";

@@ -46,9 +46,10 @@ ty_status ty_plan_state_digest(const ty_plan *plan, ty_digest *out, ty_error *er
     ty_text_addf(&text, "%s seed %llu\n%s %u %.17g %.17g %.17g %.17g\n", network.hex,
                  (unsigned long long)plan->seed, ty_optimizer_name(o->kind),
                  ty_optimizer_state_count(o), o->beta1, o->beta2, o->epsilon, o->weight_decay);
-    ty_text_addf(&text, "interleave %u, lanes %u %u %u%s\n", ty_plan_interleave(plan),
-                 ty_plan_lanes(plan, TY_TENSOR_LANES), ty_plan_lanes(plan, TY_CONTEXT_LANES),
-                 ty_plan_lanes(plan, TY_EXPERT_LANES),
+    ty_text_addf(&text, "interleave %u, lanes %u %u %u%s\n", ty_plan_virtual_stages(plan),
+                 ty_plan_parallel_size(plan, TY_TENSOR_PARALLEL),
+                 ty_plan_parallel_size(plan, TY_CONTEXT_PARALLEL),
+                 ty_plan_parallel_size(plan, TY_EXPERT_PARALLEL),
                  plan->sequence_parallel ? " along the sequence" : "");
     if (plan->table_shard != TY_TABLES_WHOLE)
         ty_text_addf(&text, "tables by %s\n", ty_table_shard_name(plan->table_shard));

@@ -119,7 +119,7 @@ bool ty_plan_forward_serves_backward(const ty_plan *plan, uint32_t stage)
 const char *ty_table_recompute_refusal(ty_table_shard tables, ty_recompute recompute)
 {
     return tables != TY_TABLES_WHOLE && ty_recompute_has_segments(recompute)
-               ? "lanes that divide tables exchange for all bags of a pass at once, which segments "
+               ? "ranks that divide tables exchange for all bags of a pass at once, which segments "
                  "would make one by one"
                : NULL;
 }
@@ -233,7 +233,7 @@ uint32_t ty_layer_recompute_collectives(const ty_plan *plan, uint32_t layer, ty_
         return found;
     /* The second product's: what it sums. */
     for (uint32_t i = 0; again == TY_AGAIN_SECOND && i < found; i++)
-        if (out[i].among == TY_TENSOR_LANES &&
+        if (out[i].among == TY_TENSOR_PARALLEL &&
             (out[i].kind == TY_ALL_REDUCE || out[i].kind == TY_REDUCE_SCATTER))
             out[count++] = out[i];
     return count;

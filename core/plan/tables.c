@@ -1,6 +1,6 @@
-/* Tables of embedding bags on expert lanes: who has what of them, and what the lanes tell each
- * other. */
-#include "lanes.h"
+/* Tables of embedding bags on expert-parallel ranks: who has what of them, and what the ranks tell
+ * each other. */
+#include "parallel_ranks.h"
 
 #include <inttypes.h>
 
@@ -16,7 +16,7 @@ uint32_t ty_table_first_bag(const ty_workload *workload)
 
 /* ---- Checks -------------------------------------------------------------------------------- */
 
-ty_status ty_table_check(const ty_workload *workload, uint32_t lanes, ty_table_shard tables,
+ty_status ty_table_check(const ty_workload *workload, uint32_t ranks, ty_table_shard tables,
                          ty_error *error)
 {
     const uint32_t first = ty_table_first_bag(workload);
@@ -31,11 +31,11 @@ ty_status ty_table_check(const ty_workload *workload, uint32_t lanes, ty_table_s
         if (!ty_layer_is_bag(&workload->layers[i]))
             continue;
         bags++;
-        if (tables == TY_TABLES_COLUMN && l->attributes[TY_FEATURES] % lanes != 0)
+        if (tables == TY_TABLES_COLUMN && l->attributes[TY_FEATURES] % ranks != 0)
             return ty_fail(error, TY_EINVAL,
                            "tables by column: layer %u (\"%s\") has %" PRIu64
-                           " features, expected a multiple of %u lanes",
-                           i, l->name, l->attributes[TY_FEATURES], lanes);
+                           " features, expected a multiple of %u ranks",
+                           i, l->name, l->attributes[TY_FEATURES], ranks);
         if (l->is_frozen != workload->layers[first].is_frozen)
             return ty_fail(error, TY_EINVAL,
                            "tables by %s: of layers %u (\"%s\") and %u (\"%s\") one is frozen, "
@@ -43,15 +43,15 @@ ty_status ty_table_check(const ty_workload *workload, uint32_t lanes, ty_table_s
                            ty_table_shard_name(tables), first, workload->layers[first].name, i,
                            l->name);
     }
-    if (tables == TY_TABLES_TABLE && bags < lanes)
+    if (tables == TY_TABLES_TABLE && bags < ranks)
         return ty_fail(error, TY_EINVAL,
-                       "tables by table: workload \"%s\" has %u of them for %u lanes, expected at "
+                       "tables by table: workload \"%s\" has %u of them for %u ranks, expected at "
                        "least one for each",
-                       workload->name, bags, lanes);
+                       workload->name, bags, ranks);
     return TY_OK;
 }
 
-/* ---- Whole tables on lanes ----------------------------------------------------------------- */
+/* ---- Whole tables on ranks ----------------------------------------------------------------- */
 
 static uint64_t table_elements(const ty_workload *workload, uint32_t layer)
 {
@@ -84,96 +84,96 @@ static uint32_t next_table(const ty_workload *workload, uint32_t last)
 
 /* Tables that are given away one after the other. */
 typedef struct giving {
-    uint32_t table, lane;            /* the last that was, and who got it */
-    uint64_t elements[TY_MAX_LANES]; /* [lanes] so far */
+    uint32_t table, rank;                    /* the last that was, and who got it */
+    uint64_t elements[TY_MAX_PARALLEL_SIZE]; /* [ranks] so far */
 } giving;
 
-static void begin_giving(giving *g, uint32_t lanes)
+static void begin_giving(giving *g, uint32_t ranks)
 {
     g->table = TY_NO_LAYER;
-    for (uint32_t l = 0; l < lanes; l++)
+    for (uint32_t l = 0; l < ranks; l++)
         g->elements[l] = 0;
 }
 
-/* The next table goes to the lane with fewest elements. @return false: there is none */
-static bool give_next(giving *g, const ty_workload *workload, uint32_t lanes)
+/* The next table goes to the rank with fewest elements. @return false: there is none */
+static bool give_next(giving *g, const ty_workload *workload, uint32_t ranks)
 {
     g->table = next_table(workload, g->table);
     if (g->table == TY_NO_LAYER)
         return false;
-    g->lane = 0;
-    for (uint32_t l = 1; l < lanes; l++)
-        if (g->elements[l] < g->elements[g->lane])
-            g->lane = l;
-    g->elements[g->lane] += table_elements(workload, g->table);
+    g->rank = 0;
+    for (uint32_t l = 1; l < ranks; l++)
+        if (g->elements[l] < g->elements[g->rank])
+            g->rank = l;
+    g->elements[g->rank] += table_elements(workload, g->table);
     return true;
 }
 
-uint32_t ty_table_lane(const ty_workload *workload, uint32_t lanes, uint32_t layer)
+uint32_t ty_table_rank(const ty_workload *workload, uint32_t ranks, uint32_t layer)
 {
     giving g;
 
-    begin_giving(&g, lanes);
-    while (give_next(&g, workload, lanes) && g.table != layer)
+    begin_giving(&g, ranks);
+    while (give_next(&g, workload, ranks) && g.table != layer)
         ;
-    return g.lane;
+    return g.rank;
 }
 
-uint64_t ty_table_lane_elements(const ty_workload *workload, uint32_t lanes, uint32_t lane)
+uint64_t ty_table_rank_elements(const ty_workload *workload, uint32_t ranks, uint32_t rank)
 {
     giving g;
 
-    begin_giving(&g, lanes);
-    while (give_next(&g, workload, lanes))
+    begin_giving(&g, ranks);
+    while (give_next(&g, workload, ranks))
         ;
-    return g.elements[lane];
+    return g.elements[rank];
 }
 
-/* Whether a table is on the lane that has most. */
-static bool is_on_fullest(const ty_workload *workload, uint32_t lanes, uint32_t layer)
+/* Whether a table is on the rank that has most. */
+static bool is_on_fullest(const ty_workload *workload, uint32_t ranks, uint32_t layer)
 {
-    uint32_t lane = 0, fullest = 0;
+    uint32_t rank = 0, fullest = 0;
     giving g;
 
-    begin_giving(&g, lanes);
-    while (give_next(&g, workload, lanes))
+    begin_giving(&g, ranks);
+    while (give_next(&g, workload, ranks))
         if (g.table == layer)
-            lane = g.lane;
-    for (uint32_t l = 1; l < lanes; l++)
+            rank = g.rank;
+    for (uint32_t l = 1; l < ranks; l++)
         if (g.elements[l] > g.elements[fullest])
             fullest = l;
-    return lane == fullest;
+    return rank == fullest;
 }
 
-/* ---- What a lane has ----------------------------------------------------------------------- */
+/* ---- What a rank has ----------------------------------------------------------------------- */
 
 uint64_t ty_table_part(const ty_plan *plan, uint32_t layer)
 {
     const ty_workload *workload = plan->workload;
     const uint64_t *a = workload->layers[layer].attributes;
-    const uint32_t lanes = ty_plan_lanes(plan, TY_EXPERT_LANES);
+    const uint32_t ranks = ty_plan_parallel_size(plan, TY_EXPERT_PARALLEL);
 
     if (plan->table_shard == TY_TABLES_ROW)
-        return (a[TY_VOCABULARY] + lanes - 1) / lanes * a[TY_FEATURES];
+        return (a[TY_VOCABULARY] + ranks - 1) / ranks * a[TY_FEATURES];
     if (plan->table_shard == TY_TABLES_COLUMN)
-        return a[TY_VOCABULARY] * (a[TY_FEATURES] / lanes);
-    return is_on_fullest(workload, lanes, layer) ? table_elements(workload, layer) : 0;
+        return a[TY_VOCABULARY] * (a[TY_FEATURES] / ranks);
+    return is_on_fullest(workload, ranks, layer) ? table_elements(workload, layer) : 0;
 }
 
-/* Of tables that are on lanes whole, what the lanes that have most look up and make. */
-static void most_of_a_lane(const ty_workload *workload, uint32_t lanes, ty_table_exchange *found)
+/* Of tables that are on ranks whole, what the ranks that have most look up and make. */
+static void most_of_a_rank(const ty_workload *workload, uint32_t ranks, ty_table_exchange *found)
 {
-    uint64_t indices[TY_MAX_LANES], numbers[TY_MAX_LANES];
+    uint64_t indices[TY_MAX_PARALLEL_SIZE], numbers[TY_MAX_PARALLEL_SIZE];
     giving g;
 
-    for (uint32_t l = 0; l < lanes; l++)
+    for (uint32_t l = 0; l < ranks; l++)
         indices[l] = numbers[l] = 0;
-    begin_giving(&g, lanes);
-    while (give_next(&g, workload, lanes)) {
-        indices[g.lane] += workload->layers[g.table].attributes[TY_ROWS];
-        numbers[g.lane] += workload->layers[g.table].attributes[TY_FEATURES];
+    begin_giving(&g, ranks);
+    while (give_next(&g, workload, ranks)) {
+        indices[g.rank] += workload->layers[g.table].attributes[TY_ROWS];
+        numbers[g.rank] += workload->layers[g.table].attributes[TY_FEATURES];
     }
-    for (uint32_t l = 0; l < lanes; l++) {
+    for (uint32_t l = 0; l < ranks; l++) {
         found->own_indices = indices[l] > found->own_indices ? indices[l] : found->own_indices;
         found->own_numbers = numbers[l] > found->own_numbers ? numbers[l] : found->own_numbers;
     }
@@ -182,10 +182,10 @@ static void most_of_a_lane(const ty_workload *workload, uint32_t lanes, ty_table
 ty_table_exchange ty_plan_tables(const ty_plan *plan)
 {
     const ty_workload *workload = plan->workload;
-    const uint32_t lanes = ty_plan_lanes(plan, TY_EXPERT_LANES);
+    const uint32_t ranks = ty_plan_parallel_size(plan, TY_EXPERT_PARALLEL);
     ty_table_exchange found = {.first_bag = TY_NO_LAYER};
 
-    if (lanes == 1 || plan->table_shard == TY_TABLES_WHOLE)
+    if (ranks == 1 || plan->table_shard == TY_TABLES_WHOLE)
         return found;
     found.first_bag = ty_table_first_bag(workload);
     for (uint32_t l = 0; l < workload->layer_count; l++) {
@@ -195,12 +195,12 @@ ty_table_exchange ty_plan_tables(const ty_plan *plan)
         found.indices += a[TY_ROWS];
         found.numbers += a[TY_FEATURES];
         found.own_numbers +=
-            plan->table_shard == TY_TABLES_COLUMN ? a[TY_FEATURES] / lanes : a[TY_FEATURES];
+            plan->table_shard == TY_TABLES_COLUMN ? a[TY_FEATURES] / ranks : a[TY_FEATURES];
     }
     found.own_indices = found.indices;
     if (plan->table_shard == TY_TABLES_TABLE) {
         found.own_indices = found.own_numbers = 0;
-        most_of_a_lane(workload, lanes, &found);
+        most_of_a_rank(workload, ranks, &found);
     }
     return found;
 }
@@ -217,22 +217,23 @@ uint32_t ty_table_collectives(const ty_plan *plan, uint32_t layer, bool is_backw
     uint64_t samples, all, vectors;
     uint32_t count = 0;
 
-    if (ty_plan_lanes(plan, TY_EXPERT_LANES) == 1 || plan->table_shard == TY_TABLES_WHOLE ||
-        layer != ty_table_first_bag(workload) || (is_backward && workload->layers[layer].is_frozen))
+    if (ty_plan_parallel_size(plan, TY_EXPERT_PARALLEL) == 1 ||
+        plan->table_shard == TY_TABLES_WHOLE || layer != ty_table_first_bag(workload) ||
+        (is_backward && workload->layers[layer].is_frozen))
         return 0;
     tables = ty_plan_tables(plan);
-    samples = ty_lane_bytes(plan, 1);
+    samples = ty_rank_bytes(plan, 1);
     all = plan->micro_batch_size;
     vectors = all * tables.own_numbers * workload->element_bytes;
     if (!is_backward)
         out[count++] =
-            (ty_inner_collective){.among = TY_EXPERT_LANES,
+            (ty_inner_collective){.among = TY_EXPERT_PARALLEL,
                                   .kind = by_tables ? TY_ALL_TO_ALL : TY_ALL_GATHER,
                                   .bytes = INDEX_BYTES * (by_tables ? all * tables.own_indices
                                                                     : samples * tables.indices),
                                   .count = 1};
     out[count++] = (ty_inner_collective){
-        .among = TY_EXPERT_LANES,
+        .among = TY_EXPERT_PARALLEL,
         .kind = !by_rows      ? TY_ALL_TO_ALL
                 : is_backward ? TY_ALL_GATHER
                               : TY_REDUCE_SCATTER,

@@ -1,6 +1,6 @@
-/* How tensor parallelism divides layers among the lanes of a rank, and what the lanes then tell
-   each other. */
-#include "lanes.h"
+/* How tensor parallelism divides layers among the ranks of a stage replica, and what the ranks then
+   tell each other. */
+#include "parallel_ranks.h"
 
 #include <inttypes.h>
 
@@ -14,89 +14,89 @@
 
 uint32_t ty_plan_sequence_parts(const ty_plan *plan)
 {
-    return plan->sequence_parallel
-               ? ty_plan_lanes(plan, TY_TENSOR_LANES) * ty_plan_lanes(plan, TY_CONTEXT_LANES)
-               : 1;
+    return plan->sequence_parallel ? ty_plan_parallel_size(plan, TY_TENSOR_PARALLEL) *
+                                         ty_plan_parallel_size(plan, TY_CONTEXT_PARALLEL)
+                                   : 1;
 }
 
-static ty_status refuse(const ty_layer *layer, uint32_t index, uint32_t lanes,
+static ty_status refuse(const ty_layer *layer, uint32_t index, uint32_t ranks,
                         ty_attribute attribute, const char *expected, ty_error *error)
 {
     return ty_fail(error, TY_EINVAL,
                    "tensor parallel %u: layer %u (\"%s\") has %s %" PRIu64 ", expected %s of it",
-                   lanes, index, layer->name, ty_attribute_name(attribute),
+                   ranks, index, layer->name, ty_attribute_name(attribute),
                    layer->attributes[attribute], expected);
 }
 
-static ty_status check_heads(const ty_layer *l, uint32_t index, uint32_t lanes, ty_error *error)
+static ty_status check_heads(const ty_layer *l, uint32_t index, uint32_t ranks, ty_error *error)
 {
     const uint64_t keys = l->attributes[TY_KV_HEADS];
 
-    if (l->attributes[TY_HEADS] % lanes != 0)
-        return refuse(l, index, lanes, TY_HEADS, "a divisor", error);
-    if (keys % lanes != 0 && (keys == 0 || lanes % keys != 0))
-        return refuse(l, index, lanes, TY_KV_HEADS, "a divisor or a multiple", error);
+    if (l->attributes[TY_HEADS] % ranks != 0)
+        return refuse(l, index, ranks, TY_HEADS, "a divisor", error);
+    if (keys % ranks != 0 && (keys == 0 || ranks % keys != 0))
+        return refuse(l, index, ranks, TY_KV_HEADS, "a divisor or a multiple", error);
     return TY_OK;
 }
 
-/* Layers whose heads or hidden features lanes have parts of. */
+/* Layers whose heads or hidden features ranks have parts of. */
 static bool is_inner_divided(ty_tensor_split split)
 {
     return split == TY_SPLIT_HEADS || split == TY_SPLIT_HIDDEN || split == TY_SPLIT_EXPERTS;
 }
 
 /* What every plan needs of such a layer. */
-static ty_status check_layer(const ty_workload *workload, uint32_t index, uint32_t lanes,
+static ty_status check_layer(const ty_workload *workload, uint32_t index, uint32_t ranks,
                              uint32_t sequence_parts, ty_error *error)
 {
     const ty_layer *l = &workload->layers[index];
     const uint64_t tokens = l->output.dimensions[0];
 
     if (ty_layer_tensor_split(workload, index) == TY_SPLIT_HEADS) {
-        const ty_status status = check_heads(l, index, lanes, error);
+        const ty_status status = check_heads(l, index, ranks, error);
         if (status != TY_OK)
             return status;
-    } else if (l->attributes[TY_HIDDEN_FEATURES] % lanes != 0) {
-        return refuse(l, index, lanes, TY_HIDDEN_FEATURES, "a divisor", error);
+    } else if (l->attributes[TY_HIDDEN_FEATURES] % ranks != 0) {
+        return refuse(l, index, ranks, TY_HIDDEN_FEATURES, "a divisor", error);
     }
     if (sequence_parts > 1 && ty_layer_is_along_sequence(workload, l) &&
         tokens % sequence_parts != 0)
         return ty_fail(error, TY_EINVAL,
                        "tensor parallel %u: layer %u (\"%s\") has sequences of %" PRIu64
                        ", which sequence parallelism divides by %u, expected a multiple of that",
-                       lanes, index, l->name, tokens, sequence_parts);
+                       ranks, index, l->name, tokens, sequence_parts);
     return TY_OK;
 }
 
-bool ty_tensor_shares_key_heads(const ty_workload *workload, uint32_t lanes)
+bool ty_tensor_shares_key_heads(const ty_workload *workload, uint32_t ranks)
 {
-    for (uint32_t l = 0; lanes > 1 && l < workload->layer_count; l++)
+    for (uint32_t l = 0; ranks > 1 && l < workload->layer_count; l++)
         if (ty_layer_has_heads(&workload->layers[l]) &&
-            workload->layers[l].attributes[TY_KV_HEADS] < lanes)
+            workload->layers[l].attributes[TY_KV_HEADS] < ranks)
             return true;
     return false;
 }
 
-ty_status ty_tensor_check(const ty_workload *workload, uint32_t lanes, uint32_t sequence_parts,
+ty_status ty_tensor_check(const ty_workload *workload, uint32_t ranks, uint32_t sequence_parts,
                           ty_error *error)
 {
     bool is_divided = false;
 
-    if (lanes <= 1)
+    if (ranks <= 1)
         return TY_OK;
     for (uint32_t i = 0; i < workload->layer_count; i++) {
 
         if (!is_inner_divided(ty_layer_tensor_split(workload, i)))
             continue;
         is_divided = true;
-        TY_TRY(check_layer(workload, i, lanes, sequence_parts, error));
+        TY_TRY(check_layer(workload, i, ranks, sequence_parts, error));
     }
     if (!is_divided)
         return ty_fail(
             error, TY_EINVAL,
             "tensor parallel %u: workload \"%s\" has no attention, mlp or moe layer that "
             "could be divided, expected 1",
-            lanes, workload->name);
+            ranks, workload->name);
     return TY_OK;
 }
 
@@ -116,14 +116,14 @@ static ty_status check_readers(const ty_workload *workload, uint32_t index, ty_e
         const ty_layer *read = &workload->layers[l->inputs[i]];
         if (ty_layer_has_split_scores(workload, l->inputs[i]) && !ty_layer_row_of(l)->is_loss)
             return ty_fail(error, TY_EUNSUPPORTED,
-                           "layer %s reads layer %s, of which each lane has a part", l->name,
+                           "layer %s reads layer %s, of which each rank has a part", l->name,
                            read->name);
     }
     return TY_OK;
 }
 
 /* What the worker's layers need beside that. */
-static ty_status check_run(const ty_workload *workload, uint32_t index, uint32_t lanes,
+static ty_status check_run(const ty_workload *workload, uint32_t index, uint32_t ranks,
                            bool divides_sequence, ty_error *error)
 {
     const ty_layer *l = &workload->layers[index];
@@ -131,31 +131,31 @@ static ty_status check_run(const ty_workload *workload, uint32_t index, uint32_t
     const ty_shape *input = ty_layer_input_shape(workload, index, 0);
     const uint64_t features = l->attributes[TY_FEATURES], keys = l->attributes[TY_KV_HEADS];
 
-    if (is_divided && features % lanes != 0)
+    if (is_divided && features % ranks != 0)
         return ty_fail(error, TY_EUNSUPPORTED,
-                       "layer %s: found %" PRIu64 " features among %u lanes, expected a multiple "
+                       "layer %s: found %" PRIu64 " features among %u ranks, expected a multiple "
                        "of them",
-                       l->name, features, lanes);
-    if (ty_layer_has_heads(l) && keys % lanes != 0)
+                       l->name, features, ranks);
+    if (ty_layer_has_heads(l) && keys % ranks != 0)
         return ty_fail(error, TY_EUNSUPPORTED,
-                       "layer %s: found %" PRIu64 " key and value heads among %u lanes, expected a "
+                       "layer %s: found %" PRIu64 " key and value heads among %u ranks, expected a "
                        "multiple of them",
-                       l->name, keys, lanes);
+                       l->name, keys, ranks);
     if (l->attributes[TY_HAS_QK_NORM] != 0)
         return ty_fail(error, TY_EUNSUPPORTED,
-                       "layer %s: lanes of the worker do not share the norms of queries and keys "
+                       "layer %s: ranks of the worker do not share the norms of queries and keys "
                        "(has_qk_norm), expected a plan without tensor parallelism",
                        l->name);
-    if (l->attributes[TY_SHARED_FEATURES] % lanes != 0)
+    if (l->attributes[TY_SHARED_FEATURES] % ranks != 0)
         return ty_fail(error, TY_EUNSUPPORTED,
-                       "layer %s: found %" PRIu64 " shared features among %u lanes, expected a "
+                       "layer %s: found %" PRIu64 " shared features among %u ranks, expected a "
                        "multiple of them",
-                       l->name, l->attributes[TY_SHARED_FEATURES], lanes);
+                       l->name, l->attributes[TY_SHARED_FEATURES], ranks);
     if (ty_layer_has_split_scores(workload, index) &&
         (input->dimension_count != 2 ||
          (divides_sequence && input->dimensions[0] != workload->tokens_per_sample)))
         return ty_fail(error, TY_EUNSUPPORTED,
-                       "layer %s: lanes of the worker divide the classes of tokens, not those of a "
+                       "layer %s: ranks of the worker divide the classes of tokens, not those of a "
                        "whole sequence",
                        l->name);
     if (divides_sequence && ty_layer_tensor_split(workload, index) == TY_SPLIT_NONE)
@@ -165,22 +165,22 @@ static ty_status check_run(const ty_workload *workload, uint32_t index, uint32_t
                        l->name, ty_layer_kind_name(l->kind));
     if (l->tied_to != TY_NO_LAYER && is_matrix_divided(workload, l->tied_to) != is_divided)
         return ty_fail(error, TY_EUNSUPPORTED,
-                       "layer %s: lanes divide its matrix otherwise than layer %s, its owner, does",
+                       "layer %s: ranks divide its matrix otherwise than layer %s, its owner, does",
                        l->name, workload->layers[l->tied_to].name);
     return check_readers(workload, index, error);
 }
 
-ty_status ty_tensor_run_check(const ty_workload *workload, uint32_t lanes, uint32_t sequence_parts,
+ty_status ty_tensor_run_check(const ty_workload *workload, uint32_t ranks, uint32_t sequence_parts,
                               uint32_t first_layer, uint32_t layer_count, ty_error *error)
 {
-    ty_status status = ty_tensor_check(workload, lanes, sequence_parts, error);
+    ty_status status = ty_tensor_check(workload, ranks, sequence_parts, error);
 
-    for (uint32_t i = 0; lanes > 1 && i < layer_count && status == TY_OK; i++)
-        status = check_run(workload, first_layer + i, lanes, sequence_parts > 1, error);
+    for (uint32_t i = 0; ranks > 1 && i < layer_count && status == TY_OK; i++)
+        status = check_run(workload, first_layer + i, ranks, sequence_parts > 1, error);
     return status;
 }
 
-/* ---- What lanes have ---- */
+/* ---- What ranks have ---- */
 
 double ty_tensor_parameter_share(const ty_plan *plan, uint32_t layer)
 {
@@ -188,7 +188,7 @@ double ty_tensor_parameter_share(const ty_plan *plan, uint32_t layer)
 
     return split == TY_SPLIT_NONE || split == TY_SPLIT_SEQUENCE
                ? 1
-               : 1.0 / ty_plan_lanes(plan, TY_TENSOR_LANES);
+               : 1.0 / ty_plan_parallel_size(plan, TY_TENSOR_PARALLEL);
 }
 
 double ty_tensor_work_share(const ty_plan *plan, uint32_t layer)
@@ -197,13 +197,13 @@ double ty_tensor_work_share(const ty_plan *plan, uint32_t layer)
 
     return split == TY_SPLIT_NONE || (split == TY_SPLIT_SEQUENCE && !plan->sequence_parallel)
                ? 1
-               : 1.0 / ty_plan_lanes(plan, TY_TENSOR_LANES);
+               : 1.0 / ty_plan_parallel_size(plan, TY_TENSOR_PARALLEL);
 }
 
 static ty_inner_collective of_tensors(ty_collective_kind kind, uint64_t bytes, uint32_t count)
 {
     return (ty_inner_collective){
-        .among = TY_TENSOR_LANES, .kind = kind, .bytes = bytes, .count = count};
+        .among = TY_TENSOR_PARALLEL, .kind = kind, .bytes = bytes, .count = count};
 }
 
 /* Whole tensors, in the form that tensor or sequence parallelism exchanges them: so many that are
@@ -214,37 +214,37 @@ static uint32_t exchange_whole(const ty_plan *plan, uint64_t bytes, uint32_t gat
     uint32_t count = 0;
 
     if (!plan->sequence_parallel) {
-        if (scatters) /* a sum that every lane needs; what is to be gathered is whole already */
+        if (scatters) /* a sum that every rank needs; what is to be gathered is whole already */
             out[count++] = of_tensors(TY_ALL_REDUCE, bytes, 1);
         return count;
     }
     if (gathers > 0)
-        out[count++] =
-            of_tensors(TY_ALL_GATHER, bytes / ty_plan_lanes(plan, TY_TENSOR_LANES), gathers);
+        out[count++] = of_tensors(TY_ALL_GATHER,
+                                  bytes / ty_plan_parallel_size(plan, TY_TENSOR_PARALLEL), gathers);
     if (scatters)
         out[count++] = of_tensors(TY_REDUCE_SCATTER, bytes, 1);
     return count;
 }
 
-/* Of fewer key and value heads than lanes, the projections of all heads, of which each lane has
+/* Of fewer key and value heads than ranks, the projections of all heads, of which each rank has
  * made its part. */
 static uint32_t exchange_projections(const ty_plan *plan, uint32_t layer, bool is_backward,
                                      ty_inner_collective *out)
 {
     const ty_workload *workload = plan->workload;
     const ty_layer *l = &workload->layers[layer];
-    const uint64_t *a = l->attributes, lanes = ty_plan_lanes(plan, TY_TENSOR_LANES);
+    const uint64_t *a = l->attributes, ranks = ty_plan_parallel_size(plan, TY_TENSOR_PARALLEL);
     const uint64_t values = a[TY_VALUE_HEAD_SIZE] > 0 ? a[TY_VALUE_HEAD_SIZE] : a[TY_HEAD_SIZE];
     uint64_t numbers;
 
-    if (a[TY_KV_HEADS] >= lanes)
+    if (a[TY_KV_HEADS] >= ranks)
         return 0;
     numbers = a[TY_HEADS] * a[TY_HEAD_SIZE] * l->output.dimensions[0] +
               a[TY_KV_HEADS] * (a[TY_HEAD_SIZE] + values) *
                   ty_layer_input_shape(workload, layer, 0)->dimensions[0];
-    numbers = ty_lane_bytes(plan, numbers * workload->element_bytes);
+    numbers = ty_rank_bytes(plan, numbers * workload->element_bytes);
     out[0] = is_backward ? of_tensors(TY_REDUCE_SCATTER, numbers, 1)
-                         : of_tensors(TY_ALL_GATHER, numbers / lanes, 1);
+                         : of_tensors(TY_ALL_GATHER, numbers / ranks, 1);
     return 1;
 }
 
@@ -253,15 +253,15 @@ uint32_t ty_tensor_inner_collectives(const ty_plan *plan, uint32_t layer, bool i
 {
     const ty_workload *workload = plan->workload;
     const ty_layer *l = &workload->layers[layer];
-    const uint64_t output = ty_lane_bytes(plan, l->output_bytes);
+    const uint64_t output = ty_rank_bytes(plan, l->output_bytes);
     const ty_shape *input = ty_layer_input_shape(workload, layer, 0);
-    const uint64_t read = ty_lane_bytes(plan, ty_shape_elements(input) * workload->element_bytes);
-    /* Backward reads the input anew: a lane keeps its own part. */
+    const uint64_t read = ty_rank_bytes(plan, ty_shape_elements(input) * workload->element_bytes);
+    /* Backward reads the input anew: a rank keeps its own part. */
     const uint32_t inputs = !is_backward || ty_layer_is_trained(workload, layer) ? 1 : 0;
     const uint32_t gradients = is_backward ? 1 : 0;
     uint32_t count;
 
-    if (ty_plan_lanes(plan, TY_TENSOR_LANES) == 1)
+    if (ty_plan_parallel_size(plan, TY_TENSOR_PARALLEL) == 1)
         return 0;
     switch (ty_layer_tensor_split(workload, layer)) {
     case TY_SPLIT_HEADS:
@@ -283,7 +283,7 @@ uint32_t ty_tensor_inner_collectives(const ty_plan *plan, uint32_t layer, bool i
         if (is_backward)
             return 0;
         out[0] = of_tensors(TY_ALL_REDUCE,
-                            ty_lane_bytes(plan, ty_shape_elements(input) /
+                            ty_rank_bytes(plan, ty_shape_elements(input) /
                                                     input->dimensions[input->dimension_count - 1] *
                                                     LOSS_NUMBER_BYTES),
                             LOSS_NUMBERS_PER_LABEL);
@@ -295,14 +295,14 @@ uint32_t ty_tensor_inner_collectives(const ty_plan *plan, uint32_t layer, bool i
     return 0;
 }
 
-uint64_t ty_layer_lane_bytes(const ty_plan *plan, uint32_t layer)
+uint64_t ty_layer_rank_bytes(const ty_plan *plan, uint32_t layer)
 {
     const ty_layer *l = &plan->workload->layers[layer];
-    const uint64_t lanes = ty_plan_lanes(plan, TY_TENSOR_LANES);
+    const uint64_t ranks = ty_plan_parallel_size(plan, TY_TENSOR_PARALLEL);
 
-    if (lanes > 1 && ty_layer_has_split_scores(plan->workload, layer)) {
+    if (ranks > 1 && ty_layer_has_split_scores(plan->workload, layer)) {
         const uint64_t rows = l->attributes[TY_OUT_FEATURES];
-        return l->output_bytes / rows * ((rows + lanes - 1) / lanes);
+        return l->output_bytes / rows * ((rows + ranks - 1) / ranks);
     }
-    return plan->sequence_parallel ? l->output_bytes / lanes : l->output_bytes;
+    return plan->sequence_parallel ? l->output_bytes / ranks : l->output_bytes;
 }

@@ -11,12 +11,12 @@ ty_status ty_costs_new(const ty_plan *plan, const ty_program *program, ty_costs 
 
     TY_TRY(ty_check_memory(costs != NULL, error));
     costs->stage_count = program->stage_count;
-    costs->rank_count = ty_plan_rank_count(plan);
+    costs->stage_replica_count = ty_plan_stage_replica_count(plan);
     costs->instruction_counts = ty_alloc(program->stage_count, sizeof *costs->instruction_counts);
     costs->instructions = ty_alloc(program->stage_count, sizeof *costs->instructions);
-    costs->rank_host = ty_alloc(costs->rank_count, sizeof *costs->rank_host);
+    costs->replica_host = ty_alloc(costs->stage_replica_count, sizeof *costs->replica_host);
     TY_CHECK(ty_check_memory(costs->instruction_counts != NULL && costs->instructions != NULL &&
-                                 costs->rank_host != NULL,
+                                 costs->replica_host != NULL,
                              error),
              status, cleanup);
     for (uint32_t s = 0; s < program->stage_count; s++) {
@@ -41,7 +41,7 @@ void ty_costs_free(ty_costs *costs)
         ty_free(costs->instructions[s]);
     ty_free(costs->instructions);
     ty_free(costs->instruction_counts);
-    ty_free(costs->rank_host);
+    ty_free(costs->replica_host);
     ty_free(costs->host_cores);
     ty_free(costs);
 }

@@ -104,16 +104,16 @@ double **ty_job_times(const ty_program *program)
     return rows;
 }
 
-/* As many times of each position as its program has instructions. */
+/* As many times of each pipeline rank as its program has instructions. */
 static ty_status read_times(const ty_json *root, ty_job *job, ty_error *error)
 {
-    const uint32_t positions = job->program->stage_count;
+    const uint32_t pipeline_size = job->program->stage_count;
     const ty_json *rows;
 
-    TY_TRY(ty_json_array(root, "instruction_s", positions, positions, &rows, error));
+    TY_TRY(ty_json_array(root, "instruction_s", pipeline_size, pipeline_size, &rows, error));
     job->instruction_s = ty_job_times(job->program);
     TY_TRY(ty_check_memory(job->instruction_s != NULL, error));
-    for (uint32_t p = 0; p < positions; p++) {
+    for (uint32_t p = 0; p < pipeline_size; p++) {
         const ty_json *row = ty_json_at(rows, p);
         const uint32_t count = job->program->stages[p].instruction_count;
 
@@ -225,7 +225,7 @@ static const json_field fields[] = {
      .schema = "program.json"},
     {"instruction_s", JSON_OTHER, .read = ty_record_pass_by, .write = write_times,
      .is_optional = true, JSON_SAID(ty_job, instruction_s), .applies = trains,
-     .about = "arrays of seconds, of each position one of each instruction"},
+     .about = "arrays of seconds, of each pipeline rank one of each instruction"},
     {"micro_batches", JSON_UINTS, JSON_AT(ty_job, micro_batches), 1, UINT32_MAX - 1,
      .applies = profiles, .count_at = offsetof(ty_job, micro_batch_count), .least_count = 1,
      .most_count = MAX_SIZES},

@@ -93,7 +93,7 @@ ty_status ty_program_new(const ty_plan *plan, ty_program **out, ty_error *error)
     ty_program *program = ty_alloc(1, sizeof *program);
 
     TY_TRY(ty_check_memory(program != NULL, error));
-    program->stage_count = ty_plan_position_count(plan);
+    program->stage_count = ty_plan_pipeline_size(plan);
     program->stages = ty_alloc(program->stage_count, sizeof *program->stages);
     TY_CHECK(ty_check_memory(program->stages != NULL, error), status, cleanup);
     TY_CHECK(ty_plan_digest(plan, &program->plan_digest, error), status, cleanup);
@@ -181,7 +181,7 @@ void ty_program_free(ty_program *program)
 uint64_t ty_program_event_count(const ty_plan *plan, const ty_program *program)
 {
     uint64_t count = 0;
-    for (uint32_t s = 0; s < program->stage_count; s++) /* the first stages of all positions */
+    for (uint32_t s = 0; s < program->stage_count; s++) /* the first stages of all pipeline ranks */
         count += (uint64_t)plan->stages[s].replicas * program->stages[s].instruction_count;
     return count;
 }
@@ -199,9 +199,9 @@ uint32_t ty_program_last_pass(const ty_stage_program *program, uint32_t load)
     return load;
 }
 
-uint32_t ty_program_lead(const ty_program *program, uint32_t position)
+uint32_t ty_program_lead(const ty_program *program, uint32_t pipeline_rank)
 {
-    const ty_stage_program *s = &program->stages[position];
+    const ty_stage_program *s = &program->stages[pipeline_rank];
     uint32_t lead = 0;
 
     for (uint32_t i = 0; i < s->instruction_count; i++)
@@ -211,11 +211,12 @@ uint32_t ty_program_lead(const ty_program *program, uint32_t position)
 }
 
 uint32_t ty_program_stashed_versions(const ty_program *program, ty_schedule schedule,
-                                     uint32_t position)
+                                     uint32_t pipeline_rank)
 {
     const bool counts = ty_schedule_at(schedule)->versions == TY_WEIGHTS_IN_FLIGHT;
 
-    return ty_schedule_stashed_versions(schedule, counts ? ty_program_lead(program, position) : 0);
+    return ty_schedule_stashed_versions(schedule,
+                                        counts ? ty_program_lead(program, pipeline_rank) : 0);
 }
 
 uint32_t ty_program_largest_lead(const ty_program *program)
@@ -229,7 +230,7 @@ uint32_t ty_program_largest_lead(const ty_program *program)
     return largest;
 }
 
-/* The lowest layers that the list of a position computes forward and backward for one of its
+/* The lowest layers that the list of a pipeline rank computes forward and backward for one of its
    stages; UINT32_MAX: none. */
 typedef struct lowest_layers {
     uint32_t forward, backward;
@@ -266,12 +267,13 @@ static int stash_change(const ty_instruction *in, lowest_layers lowest)
     return ends_stash(in->op) && in->first_layer == lowest.backward ? -1 : 0;
 }
 
-/* Stages of a position whose lowest layers are looked up once; beyond, at every instruction. */
+/* Stages of a pipeline rank whose lowest layers are looked up once; beyond, at every instruction.
+ */
 #define KNOWN_STAGES 64
 
-static uint32_t stages_of(const ty_program *program, uint32_t position)
+static uint32_t stages_of(const ty_program *program, uint32_t pipeline_rank)
 {
-    const ty_stage_program *s = &program->stages[position];
+    const ty_stage_program *s = &program->stages[pipeline_rank];
     uint32_t most = 0;
 
     for (uint32_t i = 0; i < s->instruction_count; i++)
@@ -283,15 +285,17 @@ static uint32_t stages_of(const ty_program *program, uint32_t position)
 
 /* Steps that overlap have stashes of several rounds alive: enough rounds to fill the pipe are gone
    through. Without any backward, for frozen layers, a stash is over with the forward. */
-double ty_program_peak_stash(const ty_program *program, uint32_t position, const double *weights)
+double ty_program_peak_stash(const ty_program *program, uint32_t pipeline_rank,
+                             const double *weights)
 {
-    const ty_stage_program *s = &program->stages[position];
-    const uint32_t lead = ty_program_lead(program, position);
+    const ty_stage_program *s = &program->stages[pipeline_rank];
+    const uint32_t lead = ty_program_lead(program, pipeline_rank);
     lowest_layers known[KNOWN_STAGES], lowest;
     double alive = 0, peak = 0;
 
-    for (uint32_t local = 0; local < KNOWN_STAGES && local < stages_of(program, position); local++)
-        known[local] = lowest_layers_of(s, position + local * program->stage_count);
+    for (uint32_t local = 0; local < KNOWN_STAGES && local < stages_of(program, pipeline_rank);
+         local++)
+        known[local] = lowest_layers_of(s, pipeline_rank + local * program->stage_count);
     for (uint32_t round = 0; round <= lead; round++)
         for (uint32_t i = 0; i < s->instruction_count; i++) {
             const ty_instruction *in = &s->instructions[i];
@@ -319,9 +323,9 @@ int ty_program_stash_change(const ty_stage_program *program, uint32_t instructio
 
 uint32_t ty_program_peak_in_flight(const ty_program *program, uint32_t stage)
 {
-    const uint32_t position = stage % program->stage_count;
-    const ty_stage_program *s = &program->stages[position];
-    const uint32_t lead = ty_program_lead(program, position);
+    const uint32_t pipeline_rank = stage % program->stage_count;
+    const ty_stage_program *s = &program->stages[pipeline_rank];
+    const uint32_t lead = ty_program_lead(program, pipeline_rank);
     const lowest_layers lowest = lowest_layers_of(s, stage);
     uint32_t alive = 0, peak = 0;
 
@@ -340,25 +344,25 @@ uint32_t ty_program_peak_in_flight(const ty_program *program, uint32_t stage)
     return peak;
 }
 
-/* Of one lane, from the bytes of a sample that cross the cut before `layer`, made by `first` and
+/* Of one rank, from the bytes of a sample that cross the cut before `layer`, made by `first` and
  * later layers: its part of scores over a divided vocabulary, which only the loss reads, and with
  * sequence parallelism of all else its part of the sequence. */
 static uint64_t transfer_bytes(const ty_plan *plan, uint32_t first, uint32_t layer, uint64_t bytes)
 {
     const ty_workload *w = plan->workload;
     const ty_layer *loss = &w->layers[w->layer_count - 1];
-    const uint64_t lanes = ty_plan_lanes(plan, TY_TENSOR_LANES);
+    const uint64_t ranks = ty_plan_parallel_size(plan, TY_TENSOR_PARALLEL);
     uint64_t scores = 0;
 
-    for (uint32_t k = 0; lanes > 1 && k < loss->input_count; k++) {
+    for (uint32_t k = 0; ranks > 1 && k < loss->input_count; k++) {
         const uint32_t made_by = loss->inputs[k];
         if (made_by < first || made_by >= layer ||
             ty_layer_tensor_split(w, made_by) != TY_SPLIT_VOCABULARY)
             continue;
         bytes -= w->layers[made_by].output_bytes;
-        scores += ty_layer_lane_bytes(plan, made_by);
+        scores += ty_layer_rank_bytes(plan, made_by);
     }
-    return ty_lane_bytes(plan, (plan->sequence_parallel ? bytes / lanes : bytes) + scores);
+    return ty_rank_bytes(plan, (plan->sequence_parallel ? bytes / ranks : bytes) + scores);
 }
 
 uint64_t ty_plan_transfer_bytes(const ty_plan *plan, uint32_t stage, ty_direction direction)
@@ -390,13 +394,14 @@ uint32_t ty_program_global_micro_batch(const ty_plan *plan, uint32_t stage, uint
     return micro_batch * plan->stages[stage].replicas + replica;
 }
 
-uint32_t ty_program_peer_rank(const ty_plan *plan, uint32_t rank, const ty_instruction *instruction)
+uint32_t ty_program_peer_replica(const ty_plan *plan, uint32_t stage_replica,
+                                 const ty_instruction *instruction)
 {
-    uint32_t stage = ty_plan_stage_of_rank(plan, rank);
+    uint32_t stage = ty_plan_stage_of_replica(plan, stage_replica);
     uint32_t global = ty_program_global_micro_batch(
-        plan, stage, rank - ty_plan_first_rank(plan, stage), instruction->micro_batch);
+        plan, stage, stage_replica - ty_plan_first_replica(plan, stage), instruction->micro_batch);
 
     assert(instruction->peer_stage < plan->stage_count);
-    return ty_plan_first_rank(plan, instruction->peer_stage) +
+    return ty_plan_first_replica(plan, instruction->peer_stage) +
            global % plan->stages[instruction->peer_stage].replicas;
 }

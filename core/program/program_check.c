@@ -1,6 +1,7 @@
 /*
- * The proof of a program, first half: what must hold within each position. As all replicas run the
- * same list, it is enough to look at each list once. program_walk.c then walks all ranks.
+ * The proof of a program, first half: what must hold within each pipeline rank. As all replicas run
+ * the same list, it is enough to look at each list once. program_walk.c then walks all stage
+ * replicas.
  *
  * "Before" means: by the order of streams and by waits, not by luck. Streams run in order, so what
  * is surely over when an instruction ends is a prefix of every stream; five numbers hold it. Where
@@ -254,7 +255,8 @@ static ty_status check_weights(const checker *c, uint32_t at)
     return TY_OK;
 }
 
-/* ---- One position -------------------------------------------------------------------------- */
+/* ---- One pipeline rank --------------------------------------------------------------------------
+ */
 
 static ty_status check_pass_piece(const checker *c, uint32_t at, uint32_t index, pass_places *pass)
 {
@@ -376,7 +378,7 @@ static ty_status check_recomputing(const checker *c, uint32_t at)
     ty_status status = TY_OK;
 
     TY_TRY(ty_check_memory(starts != NULL, c->error));
-    for (uint32_t s = at; s < c->plan->stage_count && status == TY_OK; s += c->positions)
+    for (uint32_t s = at; s < c->plan->stage_count && status == TY_OK; s += c->pipeline_size)
         status = check_segments(c, at, s, starts);
     ty_free(starts);
     return status;
@@ -420,7 +422,7 @@ static ty_status check_pass(const checker *c, uint32_t at, uint32_t stage, uint3
 
 static ty_status check_all_there(const checker *c, uint32_t at)
 {
-    for (uint32_t s = at; s < c->plan->stage_count; s += c->positions) {
+    for (uint32_t s = at; s < c->plan->stage_count; s += c->pipeline_size) {
         for (uint32_t m = 0; m < c->stages[at].micro_batches; m++)
             TY_TRY(check_pass(c, at, s, m));
         for (uint32_t b = 0; b < c->plan->bucket_count; b++)
@@ -430,7 +432,7 @@ static ty_status check_all_there(const checker *c, uint32_t at)
     return TY_OK;
 }
 
-static ty_status check_position(const checker *c, uint32_t at)
+static ty_status check_pipeline_rank(const checker *c, uint32_t at)
 {
     const ty_stage_program *s = &c->program->stages[at];
     const stage_facts *f = &c->stages[at];
@@ -458,7 +460,7 @@ static void passes_clear(const checker *c, uint32_t at)
 {
     const uint32_t none = TY_NO_INSTRUCTION;
 
-    for (uint32_t s = at; s < c->plan->stage_count; s += c->positions)
+    for (uint32_t s = at; s < c->plan->stage_count; s += c->pipeline_size)
         for (uint32_t m = 0; m < c->stages[at].micro_batches; m++) {
             const uint32_t first = c->plan->stages[s].first_layer;
             const uint32_t end = first + c->plan->stages[s].layer_count;
@@ -479,13 +481,13 @@ static void passes_clear(const checker *c, uint32_t at)
 static ty_status facts_new(const checker *c, uint32_t at)
 {
     stage_facts *f = &c->stages[at];
-    const uint32_t none = TY_NO_INSTRUCTION, held = ty_plan_interleave(c->plan);
+    const uint32_t none = TY_NO_INSTRUCTION, virtual_stages = ty_plan_virtual_stages(c->plan);
     const uint32_t count = c->program->stages[at].instruction_count;
 
     f->begin = none;
     f->micro_batches = c->plan->micro_batches / c->plan->stages[at].replicas;
     f->lead = ty_program_lead(c->program, at);
-    if ((ty_program_has_backward(c, at) ? count / 2 : count) / held <
+    if ((ty_program_has_backward(c, at) ? count / 2 : count) / virtual_stages <
         f->micro_batches) /* before making room */
         return ty_program_complain_missing(c, at, "a forward%s for each of %u micro-batches",
                                            ty_program_has_backward(c, at) ? " and a backward" : "",
@@ -495,7 +497,7 @@ static ty_status facts_new(const checker *c, uint32_t at)
     f->order = ty_alloc(count, sizeof *f->order);
     f->clocks = ty_alloc(count, TY_STREAM_COUNT * sizeof *f->clocks);
     f->last_backward = ty_alloc(c->plan->workload->layer_count, sizeof *f->last_backward);
-    f->passes = ty_alloc((size_t)f->micro_batches * held, sizeof *f->passes);
+    f->passes = ty_alloc((size_t)f->micro_batches * virtual_stages, sizeof *f->passes);
     f->buckets = ty_alloc(c->plan->bucket_count, sizeof *f->buckets);
     for (int i = 0; i < TY_STREAM_COUNT; i++)
         TY_TRY(ty_check_memory((f->streams[i] = ty_alloc(count, sizeof **f->streams)) != NULL,
@@ -537,9 +539,9 @@ static ty_status check_origin(const checker *c)
                        "%s/plan_digest: found %.12s..., this program was lowered from another "
                        "plan (digest %.12s...)",
                        c->place, c->program->plan_digest.hex, digest.hex);
-    if (c->program->stage_count != c->positions)
+    if (c->program->stage_count != c->pipeline_size)
         return ty_fail(c->error, TY_EPARSE, "%s/stages: found %u, expected the plan's %u", c->place,
-                       c->program->stage_count, c->positions);
+                       c->program->stage_count, c->pipeline_size);
     return TY_OK;
 }
 
@@ -550,21 +552,21 @@ ty_status ty_program_check_at(const ty_plan *plan, const ty_program *program, co
     checker c = {.plan = plan,
                  .program = program,
                  .place = place,
-                 .positions = ty_plan_position_count(plan),
+                 .pipeline_size = ty_plan_pipeline_size(plan),
                  .first_backward = ty_workload_first_backward(plan->workload),
                  .error = error};
 
     TY_CHECK(check_origin(&c), status, cleanup);
-    c.stages = ty_alloc(c.positions, sizeof *c.stages);
+    c.stages = ty_alloc(c.pipeline_size, sizeof *c.stages);
     TY_TRY(ty_check_memory(c.stages != NULL, error));
-    for (uint32_t p = 0; p < c.positions; p++) {
+    for (uint32_t p = 0; p < c.pipeline_size; p++) {
         TY_CHECK(facts_new(&c, p), status, cleanup);
-        TY_CHECK(check_position(&c, p), status, cleanup);
+        TY_CHECK(check_pipeline_rank(&c, p), status, cleanup);
     }
     status = ty_program_walk(&c);
 
 cleanup:
-    for (uint32_t p = 0; c.stages != NULL && p < c.positions; p++)
+    for (uint32_t p = 0; c.stages != NULL && p < c.pipeline_size; p++)
         facts_clear(&c.stages[p]);
     ty_free(c.stages);
     return status;

@@ -1,8 +1,8 @@
 /*
  * What the parts of ty_program_check share: the rules of one instruction (program_check_fields.c),
- * of one position (program_check.c, of its buckets program_check_buckets.c), and the walk of all
- * ranks (program_walk.c). Below, `at` is a position, whose list is looked at, `index` a place in
- * it, and `stage` one of the plan. Internal to core.
+ * of one pipeline rank (program_check.c, of its buckets program_check_buckets.c), and the walk of
+ * all ranks (program_walk.c). Below, `at` is a pipeline rank, whose list is looked at, `index` a
+ * place in it, and `stage` one of the plan. Internal to core.
  */
 #ifndef TY_PROGRAM_CHECK_H
 #define TY_PROGRAM_CHECK_H
@@ -27,7 +27,7 @@ typedef struct bucket_places {
 
 typedef struct stage_facts {
     uint32_t micro_batches; /* of one replica */
-    uint32_t lead;          /* rounds the position runs ahead */
+    uint32_t lead;          /* rounds the pipeline rank runs ahead */
     uint32_t begin;         /* or TY_NO_INSTRUCTION */
     uint32_t *sequence;     /* [instruction]: the list in the order in which one step goes through
                                it: what is most rounds ahead first */
@@ -39,7 +39,7 @@ typedef struct stage_facts {
      * the instruction ends: 1 + turn, 0 for nothing. */
     uint32_t *clocks;
     uint32_t *last_backward; /* [layers of the workload]: 1 + turn, 0 for none */
-    pass_places *passes;     /* [stages of the position][micro_batches] */
+    pass_places *passes;     /* [stages of the pipeline rank][micro_batches] */
     bucket_places *buckets;  /* [buckets of the plan] */
 } stage_facts;
 
@@ -47,9 +47,9 @@ typedef struct program_checker {
     const ty_plan *plan;
     const ty_program *program;
     const char *place; /* how messages begin: "job.json:/program" */
-    uint32_t positions;
+    uint32_t pipeline_size;
     uint32_t first_backward; /* ty_workload_first_backward */
-    stage_facts *stages;     /* [position] */
+    stage_facts *stages;     /* [pipeline rank] */
     ty_error *error;
 } program_checker;
 
@@ -91,7 +91,7 @@ static inline bool ty_bucket_has_layer(const ty_bucket *bucket, uint32_t layer)
     return layer >= bucket->first_layer && layer - bucket->first_layer < bucket->layer_count;
 }
 
-/* ---- One position ---- */
+/* ---- One pipeline rank ---- */
 
 /** `needed`, which may be absent, must be surely over when `index` starts. */
 ty_status ty_program_require(const program_checker *checker, uint32_t at, uint32_t index,
@@ -111,7 +111,7 @@ bool ty_program_overlaps(const ty_bucket *bucket, const ty_instruction *pass);
 /** With the plan's order of exchanges, where it has one (program_check_order.c). */
 ty_status ty_program_check_order(const program_checker *checker, uint32_t at) TY_MUST_CHECK;
 
-/** Where a position handles a micro-batch of one of its stages. */
+/** Where a pipeline rank handles a micro-batch of one of its stages. */
 pass_places *ty_program_pass(const program_checker *checker, uint32_t stage, uint32_t micro_batch);
 
 /**

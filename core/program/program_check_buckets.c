@@ -1,4 +1,4 @@
-/* What must hold of the instructions with which a position handles its buckets. */
+/* What must hold of the instructions with which a pipeline rank handles its buckets. */
 #include "program_check.h"
 
 typedef program_checker checker;
@@ -54,13 +54,13 @@ static bool adds_to(const ty_plan *plan, uint32_t stage, uint32_t layer, const t
            !w->layers[l->tied_to].is_frozen;
 }
 
-/* The last instruction of a position that adds to a bucket, or TY_NO_INSTRUCTION. */
+/* The last instruction of a pipeline rank that adds to a bucket, or TY_NO_INSTRUCTION. */
 static uint32_t last_backward_of(const checker *c, uint32_t at, const ty_bucket *bucket)
 {
     const stage_facts *f = &c->stages[at];
     uint32_t last = 0;
 
-    for (uint32_t s = at; s < c->plan->stage_count; s += c->positions) {
+    for (uint32_t s = at; s < c->plan->stage_count; s += c->pipeline_size) {
         const ty_plan_stage *own = &c->plan->stages[s];
         for (uint32_t l = own->first_layer; l < own->first_layer + own->layer_count; l++)
             if (f->last_backward[l] > last && adds_to(c->plan, s, l, bucket))

@@ -156,7 +156,7 @@ static uint64_t expected_bytes(const ty_plan *plan, uint32_t at, const ty_instru
     case TY_OP_GATHER:
         return ty_bucket_gather_bytes(plan, &plan->buckets[in->bucket]);
     case TY_OP_LOAD:
-        return ty_lane_bytes(plan, plan->workload->sample_bytes);
+        return ty_rank_bytes(plan, plan->workload->sample_bytes);
     case TY_OP_BEGIN:
         return ty_plan_is_of_actors(plan, at)
                    ? ty_plan_policy_messages(plan, at) * ty_plan_policy_bytes(plan)
@@ -258,10 +258,10 @@ static ty_status check_lead(const program_checker *c, uint32_t at, uint32_t inde
             c, at, index, "is %u steps ahead, expected %u in schedule \"%s\"%s", in->lead, expected,
             ty_schedule_name(c->plan->schedule), c->plan->staleness > 0 ? " with staleness" : "");
     if (ty_schedule_at(c->plan->schedule)->is_asynchronous &&
-        in->lead >= ty_plan_rank_count(c->plan))
-        return ty_program_complain(c, at, index,
-                                   "is %u steps ahead, expected less than the plan's ranks, %u",
-                                   in->lead, ty_plan_rank_count(c->plan));
+        in->lead >= ty_plan_stage_replica_count(c->plan))
+        return ty_program_complain(
+            c, at, index, "is %u steps ahead, expected less than the plan's stage replicas, %u",
+            in->lead, ty_plan_stage_replica_count(c->plan));
     return TY_OK;
 }
 
@@ -275,9 +275,10 @@ ty_status ty_instruction_check(const program_checker *c, uint32_t at, uint32_t i
         return ty_program_complain(c, at, index, "found stream \"%s\", expected \"%s\"",
                                    ty_stream_name(in->stream),
                                    ty_stream_name(ty_op_stream(in->op)));
-    if (in->op == TY_OP_BEGIN ? in->stage != TY_NO_STAGE
-                              : in->stage >= c->plan->stage_count || in->stage % c->positions != at)
-        return ty_program_complain(c, at, index, "found stage %u, expected one of position %u",
+    if (in->op == TY_OP_BEGIN
+            ? in->stage != TY_NO_STAGE
+            : in->stage >= c->plan->stage_count || in->stage % c->pipeline_size != at)
+        return ty_program_complain(c, at, index, "found stage %u, expected one of pipeline rank %u",
                                    in->stage, at);
     TY_TRY(check_lead(c, at, index));
     TY_TRY(check_subject(c, at, index));

@@ -13,7 +13,7 @@ JSON_NAMES(op_name, ty_op, ty_op_name)
 JSON_NAMES(stream_name, ty_stream, ty_stream_name)
 JSON_NAMES(direction_name, ty_direction, ty_direction_name)
 
-/* That of its position, which `context` is, goes without saying. */
+/* That of its pipeline rank, which `context` is, goes without saying. */
 static void write_stage(const json_field *field, const void *instruction, const void *context,
                         ty_json_writer *writer)
 {
@@ -50,7 +50,7 @@ static const json_field instruction_fields[] = {
 };
 static const json_record instruction_record = JSON_FLAT_RECORD(ty_instruction, instruction_fields);
 
-/* Of positions: what is in a program's `stages`. */
+/* Of pipeline ranks: what is in a program's `stages`. */
 static const json_field stage_fields[] = {
     {"instructions", JSON_ROWS, .minimum = 1, .maximum = TY_NO_INSTRUCTION / 2,
      .of = &instruction_record},

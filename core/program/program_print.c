@@ -42,7 +42,7 @@ static void print_instruction(const ty_plan *plan, uint32_t index, const ty_inst
     char bytes[32];
 
     ty_text_addf(text, "%6u  %-10s %-10s", index, ty_stream_name(in->stream), ty_op_name(in->op));
-    if (ty_plan_interleave(plan) > 1 && in->stage != TY_NO_STAGE)
+    if (ty_plan_virtual_stages(plan) > 1 && in->stage != TY_NO_STAGE)
         ty_text_addf(text, "  stage %u", in->stage);
     if (in->lead > 0)
         ty_text_addf(text, "  %u step%s ahead", in->lead, in->lead == 1 ? "" : "s");
@@ -63,41 +63,42 @@ static void print_instruction(const ty_plan *plan, uint32_t index, const ty_inst
     ty_text_add(text, "\n");
 }
 
-static void print_position(const ty_plan *plan, const ty_program *program, uint32_t position,
-                           ty_text *text)
+static void print_pipeline_rank(const ty_plan *plan, const ty_program *program,
+                                uint32_t pipeline_rank, ty_text *text)
 {
-    const ty_plan_stage *stage = &plan->stages[position];
-    const uint32_t first_rank = ty_plan_first_rank(plan, position);
+    const ty_plan_stage *stage = &plan->stages[pipeline_rank];
+    const uint32_t first_replica = ty_plan_first_replica(plan, pipeline_rank);
     const uint32_t local = plan->micro_batches / stage->replicas;
 
-    ty_text_addf(text, "stage %u", position);
-    for (uint32_t s = position + program->stage_count; s < plan->stage_count;
+    ty_text_addf(text, "stage %u", pipeline_rank);
+    for (uint32_t s = pipeline_rank + program->stage_count; s < plan->stage_count;
          s += program->stage_count)
         ty_text_addf(text, ", %u", s);
     if (stage->replicas == 1)
-        ty_text_addf(text, ": rank %u", first_rank);
+        ty_text_addf(text, ": stage replica %u", first_replica);
     else
-        ty_text_addf(text, ": ranks %u-%u", first_rank, first_rank + stage->replicas - 1);
-    if (ty_plan_width(plan) > 1)
-        ty_text_addf(text, " of %u devices", ty_plan_width(plan));
-    if (ty_plan_is_of_actors(plan, position)) {
+        ty_text_addf(text, ": stage replicas %u-%u", first_replica,
+                     first_replica + stage->replicas - 1);
+    if (ty_plan_replica_ranks(plan) > 1)
+        ty_text_addf(text, " of %u devices", ty_plan_replica_ranks(plan));
+    if (ty_plan_is_of_actors(plan, pipeline_rank)) {
         ty_text_addf(text, ", actors, %u micro-batch%s of %u each\n", local, local == 1 ? "" : "es",
                      plan->micro_batch_size);
         return;
     }
-    for (uint32_t s = position; s < plan->stage_count; s += program->stage_count)
-        ty_text_addf(text, "%s %u-%u", s == position ? ", layers" : " and",
+    for (uint32_t s = pipeline_rank; s < plan->stage_count; s += program->stage_count)
+        ty_text_addf(text, "%s %u-%u", s == pipeline_rank ? ", layers" : " and",
                      plan->stages[s].first_layer,
                      plan->stages[s].first_layer + plan->stages[s].layer_count - 1);
     ty_text_addf(text, ", %u micro-batch%s of %u each, at most %u in flight\n", local,
                  local == 1 ? "" : "es", plan->micro_batch_size,
-                 ty_program_peak_in_flight(program, position));
+                 ty_program_peak_in_flight(program, pipeline_rank));
 }
 
 void ty_program_print(const ty_plan *plan, const ty_program *program, ty_text *text)
 {
     for (uint32_t s = 0; s < program->stage_count; s++) {
-        print_position(plan, program, s, text);
+        print_pipeline_rank(plan, program, s, text);
         for (uint32_t i = 0; i < program->stages[s].instruction_count; i++)
             print_instruction(plan, i, &program->stages[s].instructions[i], text);
     }

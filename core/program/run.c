@@ -60,21 +60,21 @@ static void write_losses(const json_field *field, const void *record, const void
     ty_json_close(writer, ']');
 }
 
-/* One for each rank. */
+/* One for each stage replica. */
 static ty_status read_memory(const ty_json *object, const json_field *field, void *record,
                              const void *context, ty_error *error)
 {
     ty_run *run = record;
     const ty_json *array;
-    ty_status status =
-        ty_json_array(object, field->key, run->rank_count, run->rank_count, &array, error);
+    ty_status status = ty_json_array(object, field->key, run->stage_replica_count,
+                                     run->stage_replica_count, &array, error);
 
     (void)context;
     if (status != TY_OK)
         return status;
-    run->peak_memory_bytes = ty_alloc(run->rank_count, sizeof *run->peak_memory_bytes);
+    run->peak_memory_bytes = ty_alloc(run->stage_replica_count, sizeof *run->peak_memory_bytes);
     TY_TRY(ty_check_memory(run->peak_memory_bytes != NULL, error));
-    for (uint32_t i = 0; i < run->rank_count && status == TY_OK; i++)
+    for (uint32_t i = 0; i < run->stage_replica_count && status == TY_OK; i++)
         status = ty_json_as_uint64(ty_json_at(array, i), 0, TY_JSON_MAX_INTEGER,
                                    &run->peak_memory_bytes[i], error);
     return status;
@@ -87,7 +87,7 @@ static void write_memory(const json_field *field, const void *record, const void
 
     (void)context;
     ty_json_open_flat(writer, field->key, '[');
-    for (uint32_t i = 0; i < run->rank_count; i++)
+    for (uint32_t i = 0; i < run->stage_replica_count; i++)
         ty_json_put_uint(writer, NULL, run->peak_memory_bytes[i]);
     ty_json_close(writer, ']');
 }
@@ -221,7 +221,7 @@ static const json_field evaluation_fields[] = {
 };
 static const json_record evaluation_record = JSON_FLAT_RECORD(ty_evaluation, evaluation_fields);
 
-/* Of the same plan, with as many ranks. */
+/* Of the same plan, with as many stage replicas. */
 static ty_status read_timeline(const ty_json *object, const json_field *field, void *record,
                                const void *context, ty_error *error)
 {
@@ -233,9 +233,9 @@ static ty_status read_timeline(const ty_json *object, const json_field *field, v
     TY_TRY(ty_json_object(object, field->key, &value, error));
     TY_TRY(ty_timeline_from_json(value, &run->timeline, error));
     ty_json_place(value, place);
-    if (run->timeline->rank_count != run->rank_count)
+    if (run->timeline->stage_replica_count != run->stage_replica_count)
         return ty_fail(error, TY_EPARSE, "%s/rank_count: found %u, expected the run's %u", place,
-                       run->timeline->rank_count, run->rank_count);
+                       run->timeline->stage_replica_count, run->stage_replica_count);
     if (strcmp(run->timeline->plan_digest.hex, run->plan_digest.hex) != 0)
         return ty_fail(error, TY_EPARSE,
                        "%s/plan_digest: this timeline is of another plan (digest %.12s...), "
@@ -257,7 +257,7 @@ static const json_field run_fields[] = {
     {"machine", JSON_TEXT, JSON_AT(ty_run, machine)},
     {"versions", JSON_TEXT, JSON_AT(ty_run, versions)},
     {"date", JSON_TEXT, JSON_AT(ty_run, date)},
-    {"rank_count", JSON_UINT32, JSON_AT(ty_run, rank_count), 1, TY_MAX_RANKS},
+    {"rank_count", JSON_UINT32, JSON_AT(ty_run, stage_replica_count), 1, TY_MAX_RANKS},
     {"wall_s", JSON_NUMBER, JSON_AT(ty_run, wall_s), 0, DBL_MAX},
     {"summary", JSON_STRUCT, JSON_AT(ty_run, summary), .of = &ty_step_summary_record,
      .schema = "step-summary.json"},
@@ -312,7 +312,7 @@ static ty_status check_run(const ty_run *run, const char *path, ty_error *error)
     if (run->backend == NULL || run->machine == NULL || run->versions == NULL || run->date == NULL)
         return ty_fail(error, TY_EINVAL, "%s: a run needs its backend, machine, versions and date",
                        path);
-    if (run->rank_count == 0 || run->peak_memory_bytes == NULL || run->step_count == 0 ||
+    if (run->stage_replica_count == 0 || run->peak_memory_bytes == NULL || run->step_count == 0 ||
         (run->losses == NULL) != (strcmp(run->backend, TY_REPLAY) == 0))
         return ty_fail(error, TY_EINVAL,
                        "%s: a run needs ranks and steps, and losses unless it only played its plan",

@@ -16,7 +16,7 @@ ty_status ty_timeline_new_unsigned(const ty_plan *plan, uint32_t step_count, ty_
     ty_timeline *timeline = ty_alloc(1, sizeof *timeline);
 
     TY_TRY(ty_check_memory(timeline != NULL, error));
-    timeline->rank_count = ty_plan_rank_count(plan);
+    timeline->stage_replica_count = ty_plan_stage_replica_count(plan);
     timeline->step_count = step_count;
     *out = timeline;
     return TY_OK;
@@ -65,8 +65,8 @@ static int compare_events(const void *left, const void *right)
     const ty_event *a = left, *b = right;
     if (a->step != b->step)
         return a->step < b->step ? -1 : 1;
-    if (a->rank != b->rank)
-        return a->rank < b->rank ? -1 : 1;
+    if (a->stage_replica != b->stage_replica)
+        return a->stage_replica < b->stage_replica ? -1 : 1;
     return (a->instruction > b->instruction) - (a->instruction < b->instruction);
 }
 
@@ -82,17 +82,19 @@ static ty_status check_event(const ty_event *event, uint64_t index, const ty_eve
                              const char *name, ty_error *error)
 {
     if (compare_events(event, expected) != 0)
-        return ty_fail(error, TY_EPARSE,
-                       "%s:/events/%llu: found instruction %u of rank %u in step %u, expected "
-                       "instruction %u of rank %u in step %u",
-                       name, (unsigned long long)index, event->instruction, event->rank,
-                       event->step, expected->instruction, expected->rank, expected->step);
+        return ty_fail(
+            error, TY_EPARSE,
+            "%s:/events/%llu: found instruction %u of stage replica %u in step %u, expected "
+            "instruction %u of stage replica %u in step %u",
+            name, (unsigned long long)index, event->instruction, event->stage_replica, event->step,
+            expected->instruction, expected->stage_replica, expected->step);
     if (!isfinite(event->start_s) || !isfinite(event->end_s) || event->end_s < event->start_s)
-        return ty_fail(error, TY_EPARSE,
-                       "%s:/events/%llu: found start %g s and end %g s of instruction %u of rank "
-                       "%u in step %u, expected finite times in order",
-                       name, (unsigned long long)index, event->start_s, event->end_s,
-                       event->instruction, event->rank, event->step);
+        return ty_fail(
+            error, TY_EPARSE,
+            "%s:/events/%llu: found start %g s and end %g s of instruction %u of stage replica "
+            "%u in step %u, expected finite times in order",
+            name, (unsigned long long)index, event->start_s, event->end_s, event->instruction,
+            event->stage_replica, event->step);
     return TY_OK;
 }
 
@@ -102,20 +104,21 @@ ty_status ty_timeline_check(const ty_plan *plan, const ty_program *program,
     const uint64_t step_events = ty_program_event_count(plan, program);
     uint64_t index = 0;
 
-    if (timeline->rank_count != ty_plan_rank_count(plan))
+    if (timeline->stage_replica_count != ty_plan_stage_replica_count(plan))
         return ty_fail(error, TY_EPARSE, "%s:/rank_count: found %u, expected the plan's %u", name,
-                       timeline->rank_count, ty_plan_rank_count(plan));
+                       timeline->stage_replica_count, ty_plan_stage_replica_count(plan));
     if (timeline->event_count != step_events * timeline->step_count)
         return ty_fail(error, TY_EPARSE,
                        "%s:/events: found %llu events, expected %llu for each of %u steps", name,
                        (unsigned long long)timeline->event_count, (unsigned long long)step_events,
                        timeline->step_count);
     for (uint32_t step = 0; step < timeline->step_count; step++) {
-        uint32_t rank = 0;
+        uint32_t stage_replica = 0;
         for (uint32_t s = 0; s < program->stage_count; s++)
-            for (uint32_t q = 0; q < plan->stages[s].replicas; q++, rank++)
+            for (uint32_t q = 0; q < plan->stages[s].replicas; q++, stage_replica++)
                 for (uint32_t i = 0; i < program->stages[s].instruction_count; i++, index++) {
-                    ty_event expected = {.rank = rank, .step = step, .instruction = i};
+                    ty_event expected = {
+                        .stage_replica = stage_replica, .step = step, .instruction = i};
                     TY_TRY(check_event(&timeline->events[index], index, &expected, name, error));
                 }
     }
@@ -123,29 +126,29 @@ ty_status ty_timeline_check(const ty_plan *plan, const ty_program *program,
 }
 
 const ty_event *ty_timeline_find(const ty_timeline *timeline, const ty_program *program,
-                                 const ty_plan *plan, uint32_t step, uint32_t rank,
+                                 const ty_plan *plan, uint32_t step, uint32_t stage_replica,
                                  uint32_t instruction)
 {
     uint64_t step_events = 0, before = 0;
-    uint32_t first_rank = 0;
+    uint32_t first_replica = 0;
 
     for (uint32_t s = 0; s < program->stage_count; s++) {
         const uint32_t replicas = plan->stages[s].replicas;
         const uint64_t count = program->stages[s].instruction_count;
-        if (rank >= first_rank)
-            before = step_events + (rank - first_rank) * count;
+        if (stage_replica >= first_replica)
+            before = step_events + (stage_replica - first_replica) * count;
         step_events += replicas * count;
-        first_rank += replicas;
+        first_replica += replicas;
     }
     before += step * step_events + instruction;
-    assert(rank < first_rank && before < timeline->event_count);
+    assert(stage_replica < first_replica && before < timeline->event_count);
     return &timeline->events[before];
 }
 
 /* ---- File ---------------------------------------------------------------------------------- */
 
 static const json_field event_fields[] = {
-    {"rank", JSON_UINT32, JSON_AT(ty_event, rank), 0, TY_MAX_RANKS - 1},
+    {"rank", JSON_UINT32, JSON_AT(ty_event, stage_replica), 0, TY_MAX_RANKS - 1},
     {"step", JSON_UINT32, JSON_AT(ty_event, step), 0, UINT32_MAX - 1},
     {"instruction", JSON_UINT32, JSON_AT(ty_event, instruction), 0, UINT32_MAX - 1},
     {"start_s", JSON_NUMBER, JSON_AT(ty_event, start_s), -DBL_MAX, DBL_MAX},
@@ -153,7 +156,7 @@ static const json_field event_fields[] = {
 };
 static const json_record event_record = JSON_RECORD(ty_event, event_fields);
 
-/* Of the timeline's ranks and steps, and none ends before it begins. */
+/* Of the timeline's stage replicas and steps, and none ends before it begins. */
 static ty_status read_events(const ty_json *object, const json_field *field, void *out,
                              const void *context, ty_error *error)
 {
@@ -166,8 +169,8 @@ static ty_status read_events(const ty_json *object, const json_field *field, voi
         const ty_json *row = ty_json_at(events, i);
         ty_event event;
         TY_TRY(ty_record_read_tuple(row, field->of, &event, error));
-        TY_TRY(
-            ty_json_as_uint32(ty_json_at(row, 0), 0, timeline->rank_count - 1, &event.rank, error));
+        TY_TRY(ty_json_as_uint32(ty_json_at(row, 0), 0, timeline->stage_replica_count - 1,
+                                 &event.stage_replica, error));
         TY_TRY(
             ty_json_as_uint32(ty_json_at(row, 1), 0, timeline->step_count - 1, &event.step, error));
         TY_TRY(ty_json_as_number(ty_json_at(row, 4), event.start_s, DBL_MAX, &event.end_s, error));
@@ -190,7 +193,7 @@ static void write_events(const json_field *field, const void *in, const void *co
 
 static const json_field fields[] = {
     {"plan_digest", JSON_DIGEST, JSON_AT(ty_timeline, plan_digest)},
-    {"rank_count", JSON_UINT32, JSON_AT(ty_timeline, rank_count), 1, TY_MAX_RANKS},
+    {"rank_count", JSON_UINT32, JSON_AT(ty_timeline, stage_replica_count), 1, TY_MAX_RANKS},
     {"step_count", JSON_UINT32, JSON_AT(ty_timeline, step_count), 1, UINT32_MAX},
     {"events", JSON_TUPLES, .of = &event_record, .read = read_events, .write = write_events},
 };

@@ -14,7 +14,7 @@
 
 enum { MEDIAN_ABOVE_STEPS = 8 };
 
-/* What a moment of a rank's compute stream was spent on, in a summary's words. */
+/* What a moment of a stage replica's compute stream was spent on, in a summary's words. */
 typedef enum share {
     SHARE_COMPUTE,
     SHARE_COLLECTIVE,
@@ -62,27 +62,29 @@ typedef struct view {
     const ty_costs *costs; /* or NULL */
     const ty_timeline *timeline;
     uint32_t **sends; /* [stage][2 * micro-batch + (direction is gradient)]: index of the send */
-    uint64_t *first_events; /* [rank]: in a step, of its first instruction */
+    uint64_t *first_events; /* [stage replica]: in a step, of its first instruction */
     uint64_t step_events;
     double from_s, to_s;
-    double seconds[TY_TIME_KIND_COUNT]; /* summed over ranks */
+    double seconds[TY_TIME_KIND_COUNT]; /* summed over stage replicas */
 } view;
 
-static const ty_event *event_of(const view *v, uint32_t step, uint32_t rank, uint32_t instruction)
+static const ty_event *event_of(const view *v, uint32_t step, uint32_t stage_replica,
+                                uint32_t instruction)
 {
-    return &v->timeline->events[step * v->step_events + v->first_events[rank] + instruction];
+    return &v->timeline
+                ->events[step * v->step_events + v->first_events[stage_replica] + instruction];
 }
 
 /* As ty_timeline_find, which counts anew for each. */
 static ty_status find_events(view *v, ty_error *error)
 {
-    uint32_t rank = 0;
+    uint32_t stage_replica = 0;
 
-    v->first_events = ty_alloc(v->timeline->rank_count, sizeof *v->first_events);
+    v->first_events = ty_alloc(v->timeline->stage_replica_count, sizeof *v->first_events);
     TY_TRY(ty_check_memory(v->first_events != NULL, error));
     for (uint32_t s = 0; s < v->program->stage_count; s++)
-        for (uint32_t q = 0; q < v->plan->stages[s].replicas; q++, rank++) {
-            v->first_events[rank] = v->step_events;
+        for (uint32_t q = 0; q < v->plan->stages[s].replicas; q++, stage_replica++) {
+            v->first_events[stage_replica] = v->step_events;
             v->step_events += v->program->stages[s].instruction_count;
         }
     return TY_OK;
@@ -172,11 +174,12 @@ static double send_start(const view *v, uint32_t step, uint32_t stage, uint32_t 
     const uint32_t replicas = v->plan->stages[peer].replicas;
     const uint32_t send = v->sends[peer][send_slot(receive, global / replicas)];
 
-    return event_of(v, step, ty_plan_first_rank(v->plan, peer) + global % replicas, send)->start_s;
+    return event_of(v, step, ty_plan_first_replica(v->plan, peer) + global % replicas, send)
+        ->start_s;
 }
 
 /* The instruction a compute instruction waited for last, if that was after `since`. */
-static const ty_instruction *last_wait(const view *v, uint32_t step, uint32_t rank,
+static const ty_instruction *last_wait(const view *v, uint32_t step, uint32_t stage_replica,
                                        const ty_stage_program *stage,
                                        const ty_instruction *instruction, double since)
 {
@@ -184,7 +187,7 @@ static const ty_instruction *last_wait(const view *v, uint32_t step, uint32_t ra
     double latest = since;
 
     for (uint32_t w = 0; w < instruction->wait_count; w++) {
-        double end = event_of(v, step, rank, instruction->waits[w])->end_s;
+        double end = event_of(v, step, stage_replica, instruction->waits[w])->end_s;
         if (end > latest) {
             latest = end;
             last = &stage->instructions[instruction->waits[w]];
@@ -214,11 +217,12 @@ static ty_time_kind cause_of(const ty_instruction *in)
     return in->op == TY_OP_ENCODE || in->op == TY_OP_DECODE ? TY_TIME_CODEC : causes[in->stream];
 }
 
-static void charge_gap(view *v, uint32_t step, uint32_t stage, uint32_t replica, uint32_t rank,
-                       const ty_instruction *next, double from_s, double to_s)
+static void charge_gap(view *v, uint32_t step, uint32_t stage, uint32_t replica,
+                       uint32_t stage_replica, const ty_instruction *next, double from_s,
+                       double to_s)
 {
     const ty_instruction *cause =
-        last_wait(v, step, rank, &v->program->stages[stage], next, from_s);
+        last_wait(v, step, stage_replica, &v->program->stages[stage], next, from_s);
 
     if (cause == NULL) {
         charge(v, TY_TIME_BUBBLE, from_s, to_s);
@@ -232,7 +236,7 @@ static void charge_gap(view *v, uint32_t step, uint32_t stage, uint32_t replica,
     }
 }
 
-/* A compute instruction, with the share of it in which lanes exchange. */
+/* A compute instruction, with the share of it in which ranks exchange. */
 static void charge_compute(view *v, uint32_t stage, uint32_t index, double from_s, double to_s)
 {
     const ty_op op = v->program->stages[stage].instructions[index].op;
@@ -254,9 +258,10 @@ static void charge_compute(view *v, uint32_t stage, uint32_t index, double from_
     charge(v, TY_TIME_TENSOR_EXCHANGE, middle_s, to_s);
 }
 
-/* Splits the window of one rank: compute, the gaps before it, and what is left at the end. The
-   compute stream is gone through in the order in which it ran: by rounds, where steps overlap. */
-static void charge_rank(view *v, uint32_t stage, uint32_t replica, uint32_t rank)
+/* Splits the window of one stage replica: compute, the gaps before it, and what is left at the end.
+   The compute stream is gone through in the order in which it ran: by rounds, where steps overlap.
+ */
+static void charge_replica(view *v, uint32_t stage, uint32_t replica, uint32_t stage_replica)
 {
     const ty_stage_program *s = &v->program->stages[stage];
     const uint32_t lead = ty_program_lead(v->program, stage), steps = v->timeline->step_count;
@@ -268,13 +273,13 @@ static void charge_rank(view *v, uint32_t stage, uint32_t replica, uint32_t rank
             const ty_event *event;
             if (s->instructions[i].stream != TY_STREAM_COMPUTE || step >= steps)
                 continue;
-            event = event_of(v, step, rank, i);
+            event = event_of(v, step, stage_replica, i);
             if (event->end_s <= v->from_s) { /* nothing of it is in the window */
                 cursor = fmax(cursor, event->end_s);
                 continue;
             }
             if (event->start_s > cursor)
-                charge_gap(v, step, stage, replica, rank, &s->instructions[i], cursor,
+                charge_gap(v, step, stage, replica, stage_replica, &s->instructions[i], cursor,
                            event->start_s);
             charge_compute(v, stage, i, fmax(cursor, event->start_s), event->end_s);
             cursor = fmax(cursor, event->end_s);
@@ -344,7 +349,7 @@ static void fill_summary(const view *v, double step_time_s, ty_step_summary *out
 {
     ty_step_summary summary = {.step_time_s = step_time_s};
     double shares[SHARE_COUNT] = {0};
-    const double total = (v->to_s - v->from_s) * v->timeline->rank_count;
+    const double total = (v->to_s - v->from_s) * v->timeline->stage_replica_count;
 
     for (int i = 0; i < TY_TIME_KIND_COUNT; i++)
         shares[share_of[i]] += v->seconds[i] / total;
@@ -387,10 +392,10 @@ static ty_status find_window(view *v, double *step_time_s, ty_error *error)
     return TY_OK;
 }
 
-/* @param busy [out, rank] may be NULL */
+/* @param busy [out, stage replica] may be NULL */
 static ty_status charge_all(view *v, double *step_time_s, double *busy, ty_error *error)
 {
-    uint32_t rank = 0;
+    uint32_t stage_replica = 0;
 
     TY_TRY(ty_timeline_check(v->plan, v->program, v->timeline, "timeline", error));
     if (v->timeline->step_count == 0)
@@ -399,15 +404,15 @@ static ty_status charge_all(view *v, double *step_time_s, double *busy, ty_error
     TY_TRY(find_sends(v, error));
     TY_TRY(find_window(v, step_time_s, error));
     for (uint32_t s = 0; s < v->program->stage_count; s++)
-        for (uint32_t q = 0; q < v->plan->stages[s].replicas; q++, rank++) {
+        for (uint32_t q = 0; q < v->plan->stages[s].replicas; q++, stage_replica++) {
             double before = 0, after = 0;
             for (int k = 0; k < TY_TIME_KIND_COUNT; k++)
                 before += share_of[k] == SHARE_COMPUTE ? v->seconds[k] : 0;
-            charge_rank(v, s, q, rank);
+            charge_replica(v, s, q, stage_replica);
             for (int k = 0; k < TY_TIME_KIND_COUNT; k++)
                 after += share_of[k] == SHARE_COMPUTE ? v->seconds[k] : 0;
             if (busy != NULL)
-                busy[rank] = (after - before) / (v->to_s - v->from_s);
+                busy[stage_replica] = (after - before) / (v->to_s - v->from_s);
         }
     return TY_OK;
 }
@@ -434,7 +439,7 @@ ty_status ty_timeline_breakdown(const ty_plan *plan, const ty_program *program,
     const ty_status status = charge_all(&v, &step_time_s, busy, error);
 
     for (int k = 0; status == TY_OK && k < TY_TIME_KIND_COUNT; k++)
-        shares[k] = v.seconds[k] / ((v.to_s - v.from_s) * timeline->rank_count);
+        shares[k] = v.seconds[k] / ((v.to_s - v.from_s) * timeline->stage_replica_count);
     view_clear(&v);
     return status;
 }

@@ -17,7 +17,7 @@ static const char *zero_name(int i)
     return names[i];
 }
 
-JSON_NAMES(lane_name, ty_lane_kind, ty_lane_kind_name)
+JSON_NAMES(parallelism_name, ty_parallelism, ty_parallelism_name)
 
 /* The sets of ty_stack_plans: their keys and what is in them. */
 static const struct plan_set {
@@ -33,7 +33,8 @@ static const struct plan_set {
     {"recomputes", "recompute", "ways to recompute", offsetof(ty_stack_plans, recomputes),
      recompute_name, TY_RECOMPUTE_COUNT},
     {"zero_levels", "zero", "levels of ZeRO", offsetof(ty_stack_plans, zero_levels), zero_name, 4},
-    {"lanes", "lane", "lanes", offsetof(ty_stack_plans, lanes), lane_name, TY_LANE_KIND_COUNT},
+    {"lanes", "lane", "lanes", offsetof(ty_stack_plans, parallelism), parallelism_name,
+     TY_PARALLELISM_COUNT},
 };
 #define PLAN_SET_COUNT (sizeof plan_sets / sizeof *plan_sets)
 
@@ -44,14 +45,15 @@ static const struct plan_limit {
 } plan_limits[] = {
     {"elementwise_of_experts", "elementwise where all blocks have routed experts and none shared",
      offsetof(ty_stack_plans, elementwise_of_experts)},
-    {"whole_key_heads", "tensor lanes with heads of keys and values of their own",
+    {"whole_key_heads", "tensor-parallel ranks with heads of keys and values of their own",
      offsetof(ty_stack_plans, whole_key_heads)},
     {"whole_blocks", "stages of whole blocks", offsetof(ty_stack_plans, whole_blocks)},
     {"whole_segments", "blocks made again at a time that divide those of every stage",
      offsetof(ty_stack_plans, whole_segments)},
-    {"experts_along_sequences", "tensor lanes that divide sequences too where there are experts",
+    {"experts_along_sequences",
+     "tensor-parallel ranks that divide sequences too where there are experts",
      offsetof(ty_stack_plans, experts_along_sequences)},
-    {"experts_without_fp16", "no expert lanes in fp16",
+    {"experts_without_fp16", "no expert-parallel ranks in fp16",
      offsetof(ty_stack_plans, experts_without_fp16)},
     {"compression_on_request", "gradients compressed on request only",
      offsetof(ty_stack_plans, compression_on_request)},
@@ -153,7 +155,7 @@ ty_stack_plans ty_stack_all_plans(void)
                             .compressions = (1u << TY_COMPRESSION_COUNT) - 1,
                             .recomputes = (1u << TY_RECOMPUTE_COUNT) - 1,
                             .zero_levels = (1u << 4) - 1,
-                            .lanes = (1u << TY_LANE_KIND_COUNT) - 1,
+                            .parallelism = (1u << TY_PARALLELISM_COUNT) - 1,
                             .uneven_stages = true,
                             .late_gradients = true,
                             .priority = true};
@@ -265,10 +267,10 @@ ty_status ty_stack_plans_check(const char *whose, const ty_stack_plans *plans,
     const uint64_t parts = use->parts > 1 ? use->parts : 1;
     ty_status status = TY_OK;
 
-    for (int k = 0; k < TY_LANE_KIND_COUNT; k++)
-        if (use->lanes[k] > 1 && !ty_stack_has(can.lanes, k))
+    for (int k = 0; k < TY_PARALLELISM_COUNT; k++)
+        if (use->sizes[k] > 1 && !ty_stack_has(can.parallelism, k))
             return ty_fail(error, TY_EINVAL, "%s has no %s parallelism; found %u", whose,
-                           lane_name(k), use->lanes[k]);
+                           parallelism_name(k), use->sizes[k]);
     if (use->stages > 1 && can.schedules == 0)
         return ty_fail(error, TY_EINVAL, "%s has no pipelines; found %u stages", whose,
                        use->stages);
@@ -287,19 +289,21 @@ ty_status ty_stack_plans_check(const char *whose, const ty_stack_plans *plans,
                        "behind all updates; found a priority",
                        whose);
     if (use->shares_key_heads && can.whole_key_heads)
-        return ty_fail(error, TY_EINVAL,
-                       "%s has tensor lanes with heads of keys and values of their own; found %u "
-                       "lanes, more than there are heads",
-                       whose, use->lanes[TY_TENSOR_LANES]);
-    if (can.experts_along_sequences && use->has_experts && use->lanes[TY_TENSOR_LANES] > 1 &&
+        return ty_fail(
+            error, TY_EINVAL,
+            "%s has tensor-parallel ranks with heads of keys and values of their own; found %u "
+            "ranks, more than there are heads",
+            whose, use->sizes[TY_TENSOR_PARALLEL]);
+    if (can.experts_along_sequences && use->has_experts && use->sizes[TY_TENSOR_PARALLEL] > 1 &&
         use->sequence_parallel == 0)
-        return ty_fail(error, TY_EINVAL,
-                       "%s has tensor lanes of networks with experts divide sequences too; found "
-                       "%u lanes without sequence parallelism",
-                       whose, use->lanes[TY_TENSOR_LANES]);
-    if (can.experts_without_fp16 && use->is_fp16 && use->lanes[TY_EXPERT_LANES] > 1)
+        return ty_fail(
+            error, TY_EINVAL,
+            "%s has tensor-parallel ranks of networks with experts divide sequences too; found "
+            "%u ranks without sequence parallelism",
+            whose, use->sizes[TY_TENSOR_PARALLEL]);
+    if (can.experts_without_fp16 && use->is_fp16 && use->sizes[TY_EXPERT_PARALLEL] > 1)
         return ty_fail(error, TY_EINVAL, "%s has no expert parallelism in fp16; found %u", whose,
-                       use->lanes[TY_EXPERT_LANES]);
+                       use->sizes[TY_EXPERT_PARALLEL]);
     if (can.whole_segments && use->recompute == TY_RECOMPUTE_FULL && use->blocks > 0 &&
         use->blocks % (parts * (use->segment > 0 ? use->segment : 1)) != 0 && use->segment != 1)
         return ty_fail(error, TY_EINVAL,

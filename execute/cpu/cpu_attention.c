@@ -3,9 +3,9 @@
  * asked for (Ainslie et al., "GQA", 2023). Probabilities are kept for backward: at the sequence
  * lengths a CPU trains, that is cheaper than computing them again. With selective recomputing they
  * are not (Korthikanti et al., 2022, section 4.1), nor with recomputing by operator, which finds
- * all else and makes the output again. A tensor lane has some of the heads, with the rows of the
- * first projection and the columns of the second that belong to them. A context lane has the
- * queries of its tokens, and gathers the keys and values of all.
+ * all else and makes the output again. A tensor-parallel rank has some of the heads, with the rows
+ * of the first projection and the columns of the second that belong to them. A context-parallel
+ * rank has the queries of its tokens, and gathers the keys and values of all.
  *
  * Of two inputs the second has the queries, and the keys and values are of the first. Options: rms
  * norms of every head's queries and keys (Henry et al., "Query-key normalization", 2020, in the
@@ -21,7 +21,7 @@
 typedef struct attention {
     uint64_t batch, length, rows; /* of queries: rows = batch * length */
     uint64_t keys;                /* of a whole sequence */
-    uint64_t key_rows;            /* of this lane's tokens, in all samples */
+    uint64_t key_rows;            /* of this rank's tokens, in all samples */
     token_runs runs;              /* where the queries are in their sequence */
     uint64_t features, heads, kv_heads, head_size;
     uint64_t queries;     /* columns of queries: heads * head size */
@@ -47,24 +47,24 @@ static void attention_divide(const ty_stage_device *stage, attention *at)
     at->query_stride = at->is_of_two ? at->queries : at->queries + at->key_columns;
     at->own_key_stride = at->is_of_two ? at->key_columns : at->query_stride;
     at->key_at = at->is_of_two ? at->rows * at->queries : at->queries;
-    at->gathers_keys = lane_context_count(&stage->options) > 1;
+    at->gathers_keys = cp_size_of(&stage->options) > 1;
     at->key_stride = at->gathers_keys ? at->key_columns : at->own_key_stride;
 }
 
 static attention attention_of(const ty_stage_device *stage, const stage_node *node)
 {
     const uint64_t *a = node->layer->attributes;
-    const uint32_t lanes = lane_count(&stage->options);
+    const uint32_t ranks = tp_size_of(&stage->options);
     attention at = {
         .batch = stage_batch(stage),
         .length = node->whole_output.dimensions[0],
         .rows = stage_batch(stage) * node->whole_output.dimensions[0],
         .keys = ty_layer_input_shape(stage->options.workload, node->layer_index, 0)->dimensions[0],
         .key_rows = stage_batch(stage) * node->whole_input.dimensions[0],
-        .runs = lane_token_runs(&stage->options, node->layer->output.dimensions[0]),
+        .runs = cp_token_runs(&stage->options, node->layer->output.dimensions[0]),
         .features = a[TY_FEATURES],
-        .heads = a[TY_HEADS] / lanes,
-        .kv_heads = a[TY_KV_HEADS] / lanes,
+        .heads = a[TY_HEADS] / ranks,
+        .kv_heads = a[TY_KV_HEADS] / ranks,
         .head_size = a[TY_HEAD_SIZE],
         .buckets = a[TY_RELATIVE_BUCKETS],
         .is_of_two = node->input_count > 1,
@@ -117,7 +117,7 @@ static void inner_pieces(const attention *at, bool is_here, inner_gradients *out
 }
 
 /* What a slot keeps. Where backward comes in two parts that includes the gradients of the
- * projections, which else are scratch, and where lanes divide the sequence the whole input and the
+ * projections, which else are scratch, and where ranks divide the sequence the whole input and the
  * whole gradient of the output. */
 typedef struct kept {
     float *project;
@@ -166,7 +166,7 @@ typedef struct room {
     float *dp;       /* [length][keys] */
     inner_gradients inner;
     float *probabilities; /* [length][keys] of any head, where they are not kept; or NULL */
-    /* Of context lanes, [batch][keys][key columns] each, or NULL. */
+    /* Of context-parallel ranks, [batch][keys][key columns] each, or NULL. */
     float *all_keys, *all_dkeys, *pieces;
     float *by_distance, *dby_distance; /* [2 keys - 1] biases of one head, or NULL */
     float *turns;                      /* [head size] of one position, or NULL */
@@ -230,7 +230,7 @@ static ty_status attention_build(ty_stage_device *stage, stage_node *node, ty_er
         node->stash_bytes = 0;
     }
     node->scratch_bytes = room_cut(&at, NULL, &nowhere) * sizeof(float);
-    node->lane_elements =
+    node->tp_elements =
         node->is_divided ? (at.rows > at.key_rows ? at.rows : at.key_rows) * at.features : 0;
     return TY_OK;
 }
@@ -269,7 +269,7 @@ CPU_CLONES void cpu_softmax_gradient(uint64_t rows, uint64_t keys, uint64_t stri
     }
 }
 
-/* Queries [first, first + rows) of this lane, of one run, and how many keys the first of them and
+/* Queries [first, first + rows) of this rank, of one run, and how many keys the first of them and
  * all of them may see. */
 typedef struct query_block {
     uint64_t first, rows, visible, keys;
@@ -345,7 +345,8 @@ static void head_forward(const attention *at, const head *x, float *p, float *co
     }
 }
 
-/* Keys and values: this lane's columns of the projections, or those of all context lanes. */
+/* Keys and values: this rank's columns of the projections, or those of all context-parallel ranks.
+ */
 static ty_status keys_find(ty_stage_device *stage, const attention *at, const room *own,
                            float *project, float **keys, ty_error *error)
 {
@@ -538,7 +539,8 @@ static void head_backward(const attention *at, const head *x, const float *p, co
 {
     const uint64_t stride = at->query_stride, beside = at->key_stride, size = at->head_size;
 
-    /* The last block comes first: without context lanes it sees all keys, so that it may overwrite.
+    /* The last block comes first: without context-parallel ranks it sees all keys, so that it may
+     * overwrite.
      */
     for (uint64_t end = at->length; end > 0;) {
         const query_block block = block_of(at, end - 1);
@@ -584,7 +586,7 @@ static void head_of_all_backward(const attention *at, const kept *keep, const ro
                             inner->relative);
 }
 
-/* Gradients of the projections from those of the context. What this lane's queries make of keys
+/* Gradients of the projections from those of the context. What this rank's queries make of keys
  * elsewhere goes there. */
 static ty_status heads_backward(ty_stage_device *stage, const stage_node *node, const attention *at,
                                 const kept *keep, const room *own, const inner_gradients *inner,
@@ -597,7 +599,7 @@ static ty_status heads_backward(ty_stage_device *stage, const stage_node *node, 
 
     if (status != TY_OK)
         return status;
-    if (at->gathers_keys) /* a lane may have no query that sees the last of them */
+    if (at->gathers_keys) /* a rank may have no query that sees the last of them */
         memset(dkeys, 0, at->batch * at->keys * at->key_columns * sizeof *dkeys);
     if (at->buckets > 0)
         memset(inner->relative, 0, at->buckets * at->heads * sizeof *inner->relative);

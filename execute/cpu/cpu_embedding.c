@@ -1,37 +1,37 @@
 /* Rows of a table chosen by tokens, plus a row per position, plus the row of the token type, which
- * is the first for all. A lane has the rows of its words, the others being 0 for it, and its
- * features of all positions and types; the lanes sum what they found. */
+ * is the first for all. A rank has the rows of its words, the others being 0 for it, and its
+ * features of all positions and types; the ranks sum what they found. */
 #include "cpu_layer.h"
 
 #include <string.h>
 
-/* What this lane has: words, and features of positions and types. */
+/* What this rank has: words, and features of positions and types. */
 typedef struct part {
     uint64_t features, length, rows; /* length: tokens of a sample */
     token_runs runs;
-    lane_range words, own_features;
+    shard_range words, own_features;
     uint64_t table_rows, own_stride; /* of its tensors */
 } part;
 
 static part part_of(const ty_stage_device *stage, const stage_node *node)
 {
     const uint64_t *a = node->layer->attributes;
-    const uint32_t lanes = lane_count(&stage->options), lane = stage->options.lanes.position;
+    const uint32_t ranks = tp_size_of(&stage->options), rank = stage->options.parallel.tp_rank;
     const uint64_t length = stage->values[0].shape.dimensions[0];
 
     return (part){
         .features = a[TY_FEATURES],
         .length = length,
         .rows = stage_batch(stage) * length,
-        .runs = lane_token_runs(&stage->options, stage->options.workload->input.dimensions[0]),
-        .words = lane_range_of(a[TY_VOCABULARY], lanes, lane),
-        .own_features = lane_range_of(a[TY_FEATURES], lanes, lane),
-        .table_rows = lane_part(a[TY_VOCABULARY], lanes),
-        .own_stride = lane_part(a[TY_FEATURES], lanes),
+        .runs = cp_token_runs(&stage->options, stage->options.workload->input.dimensions[0]),
+        .words = shard_range_of(a[TY_VOCABULARY], ranks, rank),
+        .own_features = shard_range_of(a[TY_FEATURES], ranks, rank),
+        .table_rows = shard_size(a[TY_VOCABULARY], ranks),
+        .own_stride = shard_size(a[TY_FEATURES], ranks),
     };
 }
 
-/* Row of the lane's table, or NULL where another lane has it. */
+/* Row of the rank's table, or NULL where another rank has it. */
 static float *row_of(const part *p, float *table, int32_t token)
 {
     const uint64_t word = (uint64_t)token;
@@ -51,7 +51,7 @@ static ty_status embedding_build(ty_stage_device *stage, stage_node *node, ty_er
 {
     (void)error;
     if (node->is_divided)
-        node->lane_elements = stage_batch(stage) * ty_shape_elements(&node->whole_output);
+        node->tp_elements = stage_batch(stage) * ty_shape_elements(&node->whole_output);
     return TY_OK;
 }
 
@@ -84,9 +84,9 @@ static ty_status embedding_forward(ty_stage_device *stage, const stage_node *nod
                            y + p.own_features.first);
     }
     if (a[TY_TOKEN_TYPES] > 0)
-        cpu_add_lane_bias(stage, p.rows, p.features, cpu_parameters(stage, node, EMBEDDING_TYPES),
-                          summand);
-    return stage_lanes_sum(stage, node, &node->whole_output, summand, false, to, error);
+        cpu_add_tp_bias(stage, p.rows, p.features, cpu_parameters(stage, node, EMBEDDING_TYPES),
+                        summand);
+    return stage_ranks_sum(stage, node, &node->whole_output, summand, false, to, error);
 }
 
 /* Gradient of a tensor that passes add to: cleared by the first one. */
@@ -113,7 +113,7 @@ static ty_status embedding_backward(ty_stage_device *stage, const stage_node *no
 
     if (table == NULL)
         return TY_OK;
-    status = cpu_whole_gradient(stage, node, slot, stage->lane_whole, &dy, error);
+    status = cpu_whole_gradient(stage, node, slot, stage->gather_workspace, &dy, error);
     if (status != TY_OK)
         return status;
     table = gradient_of(stage, node, EMBEDDING_TABLE, p.table_rows * p.features, is_first);
@@ -121,7 +121,7 @@ static ty_status embedding_backward(ty_stage_device *stage, const stage_node *no
         positions =
             gradient_of(stage, node, EMBEDDING_POSITIONS, a[TY_POSITIONS] * p.own_stride, is_first);
     if (a[TY_TOKEN_TYPES] > 0)
-        cpu_lane_bias_gradient(
+        cpu_tp_bias_gradient(
             stage, p.rows, p.features, dy, true,
             gradient_of(stage, node, EMBEDDING_TYPES, a[TY_TOKEN_TYPES] * p.own_stride, is_first));
     for (uint64_t i = 0; i < p.rows; i++, dy += p.features) {

@@ -1,53 +1,54 @@
-/* Expert lanes: how copies of tokens get to the lane that has the expert they chose, and back
- * (Lepikhin et al., "GShard", ICLR 2021, section 3). */
+/* Expert-parallel ranks: how copies of tokens get to the rank that has the expert they chose, and
+ * back (Lepikhin et al., "GShard", ICLR 2021, section 3). */
 #include "cpu_layer.h"
 
 #include <string.h>
 
-static uint32_t lanes_of(const ty_stage_device *stage)
+static uint32_t ranks_of(const ty_stage_device *stage)
 {
-    return lane_expert_count(&stage->options);
+    return ep_size_of(&stage->options);
 }
 
-static ty_status exchange(ty_stage_device *stage, const ty_lane_exchange *of_copies,
+static ty_status exchange(ty_stage_device *stage, const ty_parallel_exchange *of_copies,
                           ty_error *error)
 {
-    const ty_lane_group *lanes = &stage->options.lanes;
+    const ty_parallel_group *parallel = &stage->options.parallel;
 
-    return lanes->exchange(lanes->context, of_copies, error);
+    return parallel->exchange(parallel->context, of_copies, error);
 }
 
 ty_status cpu_experts_meet(ty_stage_device *stage, const cpu_expert_copies *copies, ty_error *error)
 {
-    const uint32_t lanes = lanes_of(stage);
+    const uint32_t ranks = ranks_of(stage);
     uint32_t at = 0;
     ty_status status;
 
-    for (uint64_t e = 0; e < lanes * copies->experts; e++)
+    for (uint64_t e = 0; e < ranks * copies->experts; e++)
         copies->arrived[e] = copies->start[e + 1] - copies->start[e];
-    status = exchange(stage,
-                      &(ty_lane_exchange){.among = TY_EXPERT_LANES,
-                                          .kind = TY_ALL_TO_ALL,
-                                          .data = (float *)(void *)copies->arrived, /* only moved */
-                                          .count = copies->experts},
-                      error);
+    status =
+        exchange(stage,
+                 &(ty_parallel_exchange){.among = TY_EXPERT_PARALLEL,
+                                         .kind = TY_ALL_TO_ALL,
+                                         .data = (float *)(void *)copies->arrived, /* only moved */
+                                         .count = copies->experts},
+                 error);
     for (uint64_t e = 0; e < copies->experts && status == TY_OK; e++) {
         copies->first[e] = at;
-        for (uint32_t l = 0; l < lanes; l++)
+        for (uint32_t l = 0; l < ranks; l++)
             at += copies->arrived[l * copies->experts + e];
     }
     copies->first[copies->experts] = at;
     return status;
 }
 
-/* Floats that go to each lane, and come from it, on the way to the experts. */
+/* Floats that go to each rank, and come from it, on the way to the experts. */
 typedef struct traffic {
-    uint64_t sent[TY_MAX_LANES], arrived[TY_MAX_LANES];
+    uint64_t sent[TY_MAX_PARALLEL_SIZE], arrived[TY_MAX_PARALLEL_SIZE];
 } traffic;
 
-static void traffic_count(const cpu_expert_copies *copies, uint32_t lanes, traffic *out)
+static void traffic_count(const cpu_expert_copies *copies, uint32_t ranks, traffic *out)
 {
-    for (uint32_t l = 0; l < lanes; l++) {
+    for (uint32_t l = 0; l < ranks; l++) {
         const uint64_t first = l * copies->experts, end = first + copies->experts;
 
         out->sent[l] = (uint64_t)(copies->start[end] - copies->start[first]) * copies->features;
@@ -57,19 +58,19 @@ static void traffic_count(const cpu_expert_copies *copies, uint32_t lanes, traff
     }
 }
 
-/* Rows between the order in which they travel, lane by lane and in each by expert, and that in
- * which experts take them, expert by expert and in each by lane. */
-static void regroup(const cpu_expert_copies *copies, uint32_t lanes, const traffic *t,
-                    bool to_experts, float *by_lane, float *by_expert)
+/* Rows between the order in which they travel, rank by rank and in each by expert, and that in
+ * which experts take them, expert by expert and in each by rank. */
+static void regroup(const cpu_expert_copies *copies, uint32_t ranks, const traffic *t,
+                    bool to_experts, float *by_rank, float *by_expert)
 {
-    float *next[TY_MAX_LANES];
+    float *next[TY_MAX_PARALLEL_SIZE];
 
-    for (uint32_t l = 0; l < lanes; l++) {
-        next[l] = by_lane;
-        by_lane += t->arrived[l];
+    for (uint32_t l = 0; l < ranks; l++) {
+        next[l] = by_rank;
+        by_rank += t->arrived[l];
     }
     for (uint64_t e = 0; e < copies->experts; e++)
-        for (uint32_t l = 0; l < lanes; l++) {
+        for (uint32_t l = 0; l < ranks; l++) {
             const uint64_t count = copies->arrived[l * copies->experts + e] * copies->features;
 
             memcpy(to_experts ? by_expert : next[l], to_experts ? next[l] : by_expert,
@@ -80,40 +81,40 @@ static void regroup(const cpu_expert_copies *copies, uint32_t lanes, const traff
 }
 
 ty_status cpu_experts_send(ty_stage_device *stage, const cpu_expert_copies *copies, float *own,
-                           float *by_lane, float *by_expert, ty_error *error)
+                           float *by_rank, float *by_expert, ty_error *error)
 {
-    const uint32_t lanes = lanes_of(stage);
+    const uint32_t ranks = ranks_of(stage);
     traffic t;
     ty_status status;
 
-    traffic_count(copies, lanes, &t);
+    traffic_count(copies, ranks, &t);
     status = exchange(stage,
-                      &(ty_lane_exchange){.among = TY_EXPERT_LANES,
-                                          .kind = TY_ALL_TO_ALL,
-                                          .data = own,
-                                          .sent_counts = t.sent,
-                                          .received_counts = t.arrived,
-                                          .received = by_lane},
+                      &(ty_parallel_exchange){.among = TY_EXPERT_PARALLEL,
+                                              .kind = TY_ALL_TO_ALL,
+                                              .data = own,
+                                              .sent_counts = t.sent,
+                                              .received_counts = t.arrived,
+                                              .received = by_rank},
                       error);
     if (status == TY_OK)
-        regroup(copies, lanes, &t, true, by_lane, by_expert);
+        regroup(copies, ranks, &t, true, by_rank, by_expert);
     return status;
 }
 
 ty_status cpu_experts_return(ty_stage_device *stage, const cpu_expert_copies *copies,
-                             float *by_expert, float *by_lane, float *own, ty_error *error)
+                             float *by_expert, float *by_rank, float *own, ty_error *error)
 {
-    const uint32_t lanes = lanes_of(stage);
+    const uint32_t ranks = ranks_of(stage);
     traffic t;
 
-    traffic_count(copies, lanes, &t);
-    regroup(copies, lanes, &t, false, by_lane, by_expert);
+    traffic_count(copies, ranks, &t);
+    regroup(copies, ranks, &t, false, by_rank, by_expert);
     return exchange(stage,
-                    &(ty_lane_exchange){.among = TY_EXPERT_LANES,
-                                        .kind = TY_ALL_TO_ALL,
-                                        .data = by_lane,
-                                        .sent_counts = t.arrived,
-                                        .received_counts = t.sent,
-                                        .received = own},
+                    &(ty_parallel_exchange){.among = TY_EXPERT_PARALLEL,
+                                            .kind = TY_ALL_TO_ALL,
+                                            .data = by_rank,
+                                            .sent_counts = t.arrived,
+                                            .received_counts = t.sent,
+                                            .received = own},
                     error);
 }

@@ -100,7 +100,7 @@ static inline float *cpu_parameter_gradient(const ty_stage_device *stage, const 
     return stage_is_frozen(stage, node, tensor) ? NULL : stage->gradients + node->offsets[tensor];
 }
 
-/* ---- Sharded layers (cpu_lanes.c) ---- */
+/* ---- Sharded layers (cpu_parallel.c) ---- */
 
 /** As stage_whole_input and stage_whole_gradient. */
 static inline ty_status cpu_whole_input(ty_stage_device *stage, const stage_node *node,
@@ -141,13 +141,13 @@ ty_status cpu_input_product_forward(ty_stage_device *stage, const stage_node *no
                                     ty_error *error) TY_MUST_CHECK;
 /**
  * From the gradient of what it makes those of its weights and of the layer's input, the latter
- * summed over the lanes of a divided layer. What had to be gathered for forward is gathered again.
+ * summed over the ranks of a divided layer. What had to be gathered for forward is gathered again.
  */
 ty_status cpu_input_product_backward(ty_stage_device *stage, const stage_node *node, uint32_t slot,
                                      const cpu_input_product *product, const float *dy,
                                      bool is_first, ty_error *error) TY_MUST_CHECK;
 
-/** A layer's last product, of what lies inside it with a matrix, [out][in]: a divided layer's lanes
+/** A layer's last product, of what lies inside it with a matrix, [out][in]: a divided layer's ranks
  * each make a summand of all of the output. */
 typedef struct cpu_output_product {
     uint64_t rows, in, out;
@@ -165,11 +165,11 @@ ty_status cpu_output_product_backward(ty_stage_device *stage, const stage_node *
                                       const cpu_output_product *product, bool is_first, float *dx,
                                       ty_error *error) TY_MUST_CHECK;
 
-/** y[r, c] += bias, this lane's part of [columns], and the sums of its gradient. */
-void cpu_add_lane_bias(const ty_stage_device *stage, uint64_t rows, uint64_t columns,
-                       const float *bias, float *y);
-void cpu_lane_bias_gradient(const ty_stage_device *stage, uint64_t rows, uint64_t columns,
-                            const float *dy, bool adds, float *sums);
+/** y[r, c] += bias, this rank's part of [columns], and the sums of its gradient. */
+void cpu_add_tp_bias(const ty_stage_device *stage, uint64_t rows, uint64_t columns,
+                     const float *bias, float *y);
+void cpu_tp_bias_gradient(const ty_stage_device *stage, uint64_t rows, uint64_t columns,
+                          const float *dy, bool adds, float *sums);
 
 /** As stage_backend has them. */
 void cpu_activate(const ty_stage_device *stage, stage_activation kind, uint64_t count,
@@ -183,26 +183,26 @@ void cpu_to_pieces(const ty_stage_device *stage, const stage_pieces *pieces, con
 void cpu_from_pieces(const ty_stage_device *stage, const stage_pieces *pieces, const void *message,
                      void *whole);
 
-/* ---- Expert lanes (cpu_experts.c) ---- */
+/* ---- Expert-parallel ranks (cpu_experts.c) ---- */
 
-/** The copies of tokens that a moe layer's experts see, rows of `features`. A lane's own tokens'
- * lie by expert, of all lanes; what its experts see lies by expert, and in each by the lane it is
+/** The copies of tokens that a moe layer's experts see, rows of `features`. A rank's own tokens'
+ * lie by expert, of all ranks; what its experts see lies by expert, and in each by the rank it is
  * of. */
 typedef struct cpu_expert_copies {
-    uint64_t experts, features; /* experts: of this lane */
-    const uint32_t *start; /* [lanes * experts + 1]: of the own tokens' copies for each expert */
-    uint32_t *arrived;     /* [lanes][experts]: copies of each lane's tokens */
+    uint64_t experts, features; /* experts: of this rank */
+    const uint32_t *start; /* [ranks * experts + 1]: of the own tokens' copies for each expert */
+    uint32_t *arrived;     /* [ranks][experts]: copies of each rank's tokens */
     uint32_t *first;       /* [experts + 1]: where those of each begin */
 } cpu_expert_copies;
-/** Once `start` is known lanes tell each other: fills `arrived` and `first`. */
+/** Once `start` is known ranks tell each other: fills `arrived` and `first`. */
 ty_status cpu_experts_meet(ty_stage_device *stage, const cpu_expert_copies *copies,
                            ty_error *error) TY_MUST_CHECK;
-/** From the own copies to what the experts here see. @param by_lane room for as much */
+/** From the own copies to what the experts here see. @param by_rank room for as much */
 ty_status cpu_experts_send(ty_stage_device *stage, const cpu_expert_copies *copies, float *own,
-                           float *by_lane, float *by_expert, ty_error *error) TY_MUST_CHECK;
+                           float *by_rank, float *by_expert, ty_error *error) TY_MUST_CHECK;
 /** The way back. */
 ty_status cpu_experts_return(ty_stage_device *stage, const cpu_expert_copies *copies,
-                             float *by_expert, float *by_lane, float *own,
+                             float *by_expert, float *by_rank, float *own,
                              ty_error *error) TY_MUST_CHECK;
 
 /* ---- Softmax over keys (cpu_attention.c) ---- */

@@ -1,5 +1,5 @@
 /* Linear layers over the innermost dimension, with the relu behind them if there is one. Of the
- * output projection, in front of the loss, a lane has the rows of its words. */
+ * output projection, in front of the loss, a rank has the rows of its words. */
 #include "cpu_layer.h"
 
 static uint64_t in_features(const ty_layer *layer)
@@ -7,23 +7,23 @@ static uint64_t in_features(const ty_layer *layer)
     return layer->attributes[TY_IN_FEATURES];
 }
 
-/* Of this lane, padded. */
+/* Of this rank, padded. */
 static uint64_t out_features(const ty_stage_device *stage, const stage_node *node)
 {
     const uint64_t out = node->layer->attributes[TY_OUT_FEATURES];
-    return node->is_divided ? lane_part(out, lane_count(&stage->options)) : out;
+    return node->is_divided ? shard_size(out, tp_size_of(&stage->options)) : out;
 }
 
-/* Where lanes divide the sequence and backward comes in two parts a slot keeps the whole input. */
+/* Where ranks divide the sequence and backward comes in two parts a slot keeps the whole input. */
 static ty_status linear_build(ty_stage_device *stage, stage_node *node, ty_error *error)
 {
     const uint64_t rows = stage_rows(&stage->values[node->output]);
 
     (void)error;
     if (node->is_divided)
-        node->lane_elements = rows * in_features(node->layer);
+        node->tp_elements = rows * in_features(node->layer);
     if (stage_gathers(stage, node) && stage->options.splits_backward)
-        node->stash_bytes = node->lane_elements * sizeof(float);
+        node->stash_bytes = node->tp_elements * sizeof(float);
     return TY_OK;
 }
 
@@ -35,7 +35,7 @@ static ty_status linear_forward(ty_stage_device *stage, const stage_node *node, 
     bool has_bias = layer->attributes[TY_HAS_BIAS] != 0;
     const float *x;
     float *y = cpu_out(stage, node, slot);
-    ty_status status = cpu_whole_input(stage, node, 0, slot, stage->lane_whole, &x, error);
+    ty_status status = cpu_whole_input(stage, node, 0, slot, stage->gather_workspace, &x, error);
 
     if (status != TY_OK)
         return status;

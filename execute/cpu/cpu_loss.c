@@ -1,4 +1,4 @@
-/* Softmax and cross-entropy over the innermost dimension, one label per row. Lanes that have parts
+/* Softmax and cross-entropy over the innermost dimension, one label per row. Ranks that have parts
  * of the vocabulary tell each other the largest score, the sum of exponentials and the label's
  * score of every row (Shoeybi et al., "Megatron-LM", 2019, section 3). One score alone is that of
  * label 1 against 0 for label 0: the logistic loss. */
@@ -37,10 +37,10 @@ static const stage_value *logits_of(const ty_stage_device *stage, const stage_no
     return &stage->values[node->inputs[0]];
 }
 
-/* The scores of a row that this lane has, of as many as there are; `stride` with what is padded. */
+/* The scores of a row that this rank has, of as many as there are; `stride` with what is padded. */
 typedef struct scores {
     uint64_t rows, classes, stride;
-    lane_range own;
+    shard_range own;
     bool is_one; /* of label 1 */
 } scores;
 
@@ -49,7 +49,7 @@ static scores scores_of(const ty_stage_device *stage, const stage_node *node)
     const stage_value *logits = logits_of(stage, node);
     const ty_shape *whole = &node->whole_input;
     const uint64_t classes = whole->dimensions[whole->dimension_count - 1];
-    const uint32_t lanes = node->is_divided ? lane_count(&stage->options) : 1;
+    const uint32_t ranks = node->is_divided ? tp_size_of(&stage->options) : 1;
 
     if (classes == 1)
         return (scores){.rows = stage_rows(logits),
@@ -61,7 +61,7 @@ static scores scores_of(const ty_stage_device *stage, const stage_node *node)
         .rows = stage_rows(logits),
         .classes = classes,
         .stride = logits->shape.dimensions[logits->shape.dimension_count - 1],
-        .own = lane_range_of(classes, lanes, lanes > 1 ? stage->options.lanes.position : 0),
+        .own = shard_range_of(classes, ranks, ranks > 1 ? stage->options.parallel.tp_rank : 0),
     };
 }
 
@@ -71,7 +71,7 @@ static bool has_label(const scores *s, int32_t label)
 }
 
 /* Stash: log-sum-exp of each row, of the teacher's and of the student's where there are two.
- * Scratch: one row, or what lanes exchange. */
+ * Scratch: one row, or what ranks exchange. */
 static ty_status loss_build(ty_stage_device *stage, stage_node *node, ty_error *error)
 {
     const scores s = scores_of(stage, node);
@@ -143,22 +143,22 @@ CPU_CLONES static float exponentials(uint64_t count, const float *x, float maxim
 }
 
 /* Of equal largest scores the label's counts, wherever it is. */
-static ty_status loss_among_lanes(ty_stage_device *stage, const scores *s, const float *logits,
-                                  const int32_t *labels, float *log_sums, cpu_loss *loss,
-                                  ty_error *error)
+static ty_status loss_among_tp_ranks(ty_stage_device *stage, const scores *s, const float *logits,
+                                     const int32_t *labels, float *log_sums, cpu_loss *loss,
+                                     ty_error *error)
 {
     float *maxima = stage->scratch, *sums = maxima + s->rows, *of_labels = sums + s->rows;
 
     for (uint64_t r = 0; r < s->rows; r++)
         maxima[r] = largest(s->own.count, logits + r * s->stride);
-    TY_TRY(stage_lanes_all_reduce(stage, true, s->rows, maxima, error));
+    TY_TRY(stage_ranks_all_reduce(stage, true, s->rows, maxima, error));
     for (uint64_t r = 0; r < s->rows; r++) {
         const float *row = logits + r * s->stride;
         sums[r] = exponentials(s->own.count, row, maxima[r]);
         of_labels[r] = has_label(s, labels[r]) ? row[(uint64_t)labels[r] - s->own.first] : 0.0f;
     }
-    TY_TRY(stage_lanes_all_reduce(stage, false, s->rows, sums, error));
-    TY_TRY(stage_lanes_all_reduce(stage, false, s->rows, of_labels, error));
+    TY_TRY(stage_ranks_all_reduce(stage, false, s->rows, sums, error));
+    TY_TRY(stage_ranks_all_reduce(stage, false, s->rows, of_labels, error));
     for (uint64_t r = 0; r < s->rows; r++) {
         log_sums[r] = maxima[r] + logf(sums[r]);
         loss->sum += (double)log_sums[r] - (double)of_labels[r];
@@ -305,7 +305,7 @@ static ty_status loss_forward(ty_stage_device *stage, const stage_node *node, ui
     else if (s.is_one)
         loss_of_one_score(&s, logits, labels, node->stash[slot], &loss);
     else if (node->is_divided)
-        status = loss_among_lanes(stage, &s, logits, labels, node->stash[slot], &loss, error);
+        status = loss_among_tp_ranks(stage, &s, logits, labels, node->stash[slot], &loss, error);
     else
         loss_alone(&s, logits, labels, node->stash[slot], &loss);
     stage->own->losses[slot] = loss;

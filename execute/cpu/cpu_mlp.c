@@ -7,7 +7,7 @@
 #include "stage_shapes.h"
 
 /* What a slot keeps: what goes into the activation and what comes out; where backward comes in two
- * parts also the gradient of the former, which else is scratch, and where lanes divide the sequence
+ * parts also the gradient of the former, which else is scratch, and where ranks divide the sequence
  * the whole input and the whole gradient of the output. */
 typedef struct kept {
     float *h, *a;  /* [rows][up], [rows][hidden] */
@@ -45,7 +45,7 @@ static ty_status mlp_build(ty_stage_device *stage, stage_node *node, ty_error *e
     node->stash_bytes = kept_cut(stage, node, &m, NULL, NULL, &none) * sizeof(float);
     node->kept_bytes = stage_finds_product(stage, node) ? m.rows * m.up * sizeof(float) : 0;
     node->scratch_bytes = m.rows * (m.up + m.hidden) * sizeof(float);
-    node->lane_elements = node->is_divided ? m.rows * m.features : 0;
+    node->tp_elements = node->is_divided ? m.rows * m.features : 0;
     return TY_OK;
 }
 
@@ -139,7 +139,7 @@ static ty_status mlp_forward(ty_stage_device *stage, const stage_node *node, uin
     ty_status status;
 
     kept_cut(stage, node, &m, node->kept[slot], node->stash[slot], &keep);
-    status = cpu_whole_input(stage, node, 0, slot, stage->lane_whole, &x, error);
+    status = cpu_whole_input(stage, node, 0, slot, stage->gather_workspace, &x, error);
     if (status != TY_OK)
         return status;
     cpu_affine(m.rows, m.features, m.up, x, cpu_parameters(stage, node, MLP_UP), NULL, keep.h);

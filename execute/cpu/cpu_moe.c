@@ -9,12 +9,12 @@
  * Shared experts (Dai et al., "DeepSeekMoE", 2024, section 3.2) see all tokens, with weight 1: they
  * are one mlp, whose hidden features are those of all of them.
  *
- * Tensor lanes have each their part of every expert's hidden features, and of the columns of the
- * router: scores are sums over lanes, and so is what the loss gains by each weight.
+ * Tensor-parallel ranks have each their part of every expert's hidden features, and of the columns
+ * of the router: scores are sums over ranks, and so is what the loss gains by each weight.
  *
- * With expert lanes the copies travel: a lane's experts see those of all lanes' tokens, and what
- * they make goes back to who asked. There is room for all copies that may come, of tokens that all
- * choose the same; what of it is never written is never handed out by the system.
+ * With expert-parallel ranks the copies travel: a rank's experts see those of all ranks' tokens,
+ * and what they make goes back to who asked. There is room for all copies that may come, of tokens
+ * that all choose the same; what of it is never written is never handed out by the system.
  */
 #include "cpu_layer.h"
 #include "cpu_math.h"
@@ -24,9 +24,9 @@
 typedef struct moe {
     uint64_t rows, features, hidden, up; /* up: columns of an expert's first product */
     uint64_t experts, chosen, copies;    /* chosen for a token; copies: rows * chosen */
-    uint64_t lanes, here, most; /* experts of this lane, and copies that may come to them */
+    uint64_t ranks, here, most; /* experts of this rank, and copies that may come to them */
     uint64_t shared, shared_up; /* hidden features of the shared experts, and columns */
-    uint64_t parts, part;       /* tensor lanes, and columns of the router that each has */
+    uint64_t parts, part;       /* tensor-parallel ranks, and columns of the router that each has */
     bool is_gated, has_bias, gathers;
 } moe;
 
@@ -34,8 +34,8 @@ static moe moe_of(const ty_stage_device *stage, const stage_node *node)
 {
     const uint64_t *a = node->layer->attributes;
     const uint64_t rows = stage_batch(stage) * node->whole_output.dimensions[0];
-    const uint64_t parts = lane_count(&stage->options);
-    const uint64_t lanes = lane_expert_count(&stage->options), here = a[TY_EXPERTS] / lanes;
+    const uint64_t parts = tp_size_of(&stage->options);
+    const uint64_t ranks = ep_size_of(&stage->options), here = a[TY_EXPERTS] / ranks;
     const uint64_t chosen = a[TY_EXPERTS_PER_TOKEN];
     const bool is_gated = a[TY_IS_GATED] != 0;
 
@@ -47,9 +47,9 @@ static moe moe_of(const ty_stage_device *stage, const stage_node *node)
         .experts = a[TY_EXPERTS],
         .chosen = chosen,
         .copies = rows * chosen,
-        .lanes = lanes,
+        .ranks = ranks,
         .here = here,
-        .most = lanes * rows * (chosen < here ? chosen : here),
+        .most = ranks * rows * (chosen < here ? chosen : here),
         .shared = a[TY_SHARED_FEATURES] / parts,
         .shared_up = a[TY_SHARED_FEATURES] / parts * (is_gated ? 2 : 1),
         .parts = parts,
@@ -68,8 +68,8 @@ typedef struct kept {
     float *weight;    /* [rows][chosen] */
     float *y;         /* [copies][features]: what experts make of them */
     /* Of the experts here: */
-    uint32_t *arrived; /* [lanes][here]: see cpu_expert_copies; NULL without lanes */
-    uint32_t *first;   /* [here + 1]: of each one's copies; without lanes `start` */
+    uint32_t *arrived; /* [ranks][here]: see cpu_expert_copies; NULL without ranks */
+    uint32_t *first;   /* [here + 1]: of each one's copies; without ranks `start` */
     float *x;          /* [most][features]: what they read */
     float *h, *a;      /* [most][up], [most][hidden] */
     /* Of the shared ones: */
@@ -78,8 +78,8 @@ typedef struct kept {
     float *dscore;             /* [rows][experts] */
     float *shared_dh;          /* [rows][shared_up] */
     float *dh;                 /* [most][up] */
-    float *dy;                 /* [most][features]; without lanes scratch, too */
-    float *whole_x, *whole_dy; /* [rows][features]: gathered from tensor lanes */
+    float *dy;                 /* [most][features]; without ranks scratch, too */
+    float *whole_x, *whole_dy; /* [rows][features]: gathered from tensor-parallel ranks */
 } kept;
 
 /* Cuts 4-byte elements off a piece of memory, or only counts them where there is none. */
@@ -101,7 +101,7 @@ static void backward_cut(const moe *m, cutter *c, kept *out)
     out->dscore = cut(c, m->rows * m->experts);
     out->shared_dh = cut(c, m->rows * m->shared_up);
     out->dh = cut(c, m->most * m->up);
-    if (m->lanes > 1)
+    if (m->ranks > 1)
         out->dy = cut(c, m->most * m->features);
     if (m->gathers) {
         out->whole_x = cut(c, m->rows * m->features);
@@ -134,8 +134,8 @@ static uint64_t kept_cut(const ty_stage_device *stage, const stage_node *node, c
     out->weight = cut(&c, m->copies);
     out->y = cut(&c, m->copies * m->features);
     out->shared_h = cut(&c, m->rows * m->shared_up);
-    out->arrived = m->lanes > 1 ? cut(&c, m->experts) : NULL;
-    out->first = m->lanes > 1 ? cut(&c, m->here + 1) : out->start;
+    out->arrived = m->ranks > 1 ? cut(&c, m->experts) : NULL;
+    out->first = m->ranks > 1 ? cut(&c, m->here + 1) : out->start;
     out->x = cut(&c, m->most * m->features);
     out->h = cut(&c, m->most * m->up);
     activation_cut(m, makes_activation(stage, node) ? &again : &c, out);
@@ -150,9 +150,10 @@ typedef struct room {
     float *made;           /* [most][features]: by experts, forward and, of gradients, backward */
     float *da;             /* [most][hidden] */
     float *shared_da;      /* [rows][shared] */
-    float *packed, *mixed; /* [copies][features], [most][features]: on the way; only of lanes */
-    float *part, *dpart;   /* [rows][part]: of the input and its gradient; only of tensor lanes */
-    float *gain;           /* [copies]: what the loss gains by a copy's weight */
+    float *packed, *mixed; /* [copies][features], [most][features]: on the way; only of ranks */
+    float *part,
+        *dpart;  /* [rows][part]: of the input and its gradient; only of tensor-parallel ranks */
+    float *gain; /* [copies]: what the loss gains by a copy's weight */
 } room;
 
 /* Also what a slot does not keep. */
@@ -168,7 +169,7 @@ static uint64_t room_cut(const ty_stage_device *stage, const moe *m, void *scrat
     out->part = cut(&c, m->parts > 1 ? m->rows * m->part : 0);
     out->dpart = cut(&c, m->parts > 1 ? m->rows * m->part : 0);
     out->gain = cut(&c, m->copies);
-    if (m->lanes > 1) {
+    if (m->ranks > 1) {
         out->packed = cut(&c, m->copies * m->features);
         out->mixed = cut(&c, m->most * m->features);
     } else {
@@ -200,7 +201,7 @@ static ty_status moe_build(ty_stage_device *stage, stage_node *node, ty_error *e
         node->stash_bytes = again.used * sizeof(float);
     }
     node->scratch_bytes = room_cut(stage, &m, NULL, &nowhere, &none) * sizeof(float);
-    node->lane_elements = m.parts > 1 ? m.rows * m.features : 0;
+    node->tp_elements = m.parts > 1 ? m.rows * m.features : 0;
     return TY_OK;
 }
 
@@ -233,10 +234,10 @@ static void token_route(const moe *m, const float *score, uint32_t *choice, floa
         weight[c] /= sum;
 }
 
-/* The columns that this lane's part of the router has, of rows of the input. */
+/* The columns that this rank's part of the router has, of rows of the input. */
 static void part_take(const ty_stage_device *stage, const moe *m, const float *x, float *part)
 {
-    const uint64_t first = stage->options.lanes.position * m->part;
+    const uint64_t first = stage->options.parallel.tp_rank * m->part;
 
     for (uint64_t r = 0; r < m->rows; r++)
         memcpy(part + r * m->part, x + r * m->features + first, m->part * sizeof *x);
@@ -253,7 +254,7 @@ static ty_status scores_make(ty_stage_device *stage, const stage_node *node, con
     }
     part_take(stage, m, x, own->part);
     cpu_affine(m->rows, m->part, m->experts, own->part, router, NULL, own->score);
-    return stage_lanes_all_reduce(stage, false, m->rows * m->experts, own->score, error);
+    return stage_ranks_all_reduce(stage, false, m->rows * m->experts, own->score, error);
 }
 
 /* Who sees which tokens: a counting sort of the copies by expert. */
@@ -295,7 +296,7 @@ static void expert_forward(const ty_stage_device *stage, const stage_node *node,
     cpu_mlp_activate(m->is_gated, rows, m->hidden, up_bias, h, a);
     cpu_affine(rows, m->hidden, m->features, a, down, NULL, y + at * m->features);
     if (m->has_bias)
-        cpu_add_lane_bias(stage, rows, m->features, down_bias, y + at * m->features);
+        cpu_add_tp_bias(stage, rows, m->features, down_bias, y + at * m->features);
 }
 
 /* The shared experts' part of the output, 0 without any. */
@@ -318,7 +319,7 @@ static void shared_forward(const ty_stage_device *stage, const stage_node *node,
     cpu_affine(m->rows, m->shared, m->features, keep->shared_a,
                cpu_parameters(stage, node, MOE_SHARED_DOWN), NULL, y);
     if (m->has_bias)
-        cpu_add_lane_bias(stage, m->rows, m->features, down_bias, y);
+        cpu_add_tp_bias(stage, m->rows, m->features, down_bias, y);
 }
 
 static cpu_expert_copies copies_of(const moe *m, const kept *keep)
@@ -330,13 +331,13 @@ static cpu_expert_copies copies_of(const moe *m, const kept *keep)
                                .first = keep->first};
 }
 
-/* The own copies, in the order of experts, to the lanes that have these. */
+/* The own copies, in the order of experts, to the ranks that have these. */
 static ty_status copies_send(ty_stage_device *stage, const moe *m, const kept *keep,
                              const room *own, ty_error *error)
 {
     const cpu_expert_copies copies = copies_of(m, keep);
 
-    if (m->lanes == 1)
+    if (m->ranks == 1)
         return TY_OK;
     TY_TRY(cpu_experts_meet(stage, &copies, error));
     return cpu_experts_send(stage, &copies, own->packed, own->mixed, keep->x, error);
@@ -348,7 +349,7 @@ static ty_status copies_return(ty_stage_device *stage, const moe *m, const kept 
 {
     const cpu_expert_copies copies = copies_of(m, keep);
 
-    if (m->lanes == 1)
+    if (m->ranks == 1)
         return TY_OK;
     return cpu_experts_return(stage, &copies, own->made, own->mixed, to, error);
 }
@@ -370,22 +371,22 @@ static ty_status moe_forward(ty_stage_device *stage, const stage_node *node, uin
 
     kept_cut(stage, node, &m, node->kept[slot], node->stash[slot], &keep);
     room_cut(stage, &m, stage->scratch, &own, &keep);
-    TY_TRY(cpu_whole_input(stage, node, 0, slot, stage->lane_whole, &x, error));
+    TY_TRY(cpu_whole_input(stage, node, 0, slot, stage->gather_workspace, &x, error));
     TY_TRY(scores_make(stage, node, &m, x, &own, error));
     route(&m, own.score, &keep);
-    packed = m.lanes > 1 ? own.packed : keep.x;
+    packed = m.ranks > 1 ? own.packed : keep.x;
     for (uint64_t i = 0; i < m.copies; i++)
         memcpy(packed + keep.place[i] * m.features, x + i / m.chosen * m.features,
                m.features * sizeof *x);
     TY_TRY(copies_send(stage, &m, &keep, &own, error));
     for (uint64_t e = 0; e < m.here; e++)
-        expert_forward(stage, node, &m, &keep, e, m.lanes > 1 ? own.made : keep.y);
+        expert_forward(stage, node, &m, &keep, e, m.ranks > 1 ? own.made : keep.y);
     TY_TRY(copies_return(stage, &m, &keep, &own, keep.y, error));
     shared_forward(stage, node, &m, &keep, x, y); /* the last that reads x: y may be there */
     for (uint64_t i = 0; i < m.copies; i++)
         add_scaled(m.features, keep.weight[i], keep.y + keep.place[i] * m.features,
                    y + i / m.chosen * m.features);
-    return stage_lanes_sum(stage, node, &node->whole_output, y, false, cpu_out(stage, node, slot),
+    return stage_ranks_sum(stage, node, &node->whole_output, y, false, cpu_out(stage, node, slot),
                            error);
 }
 
@@ -428,7 +429,7 @@ CPU_CLONES static float product_sum(uint64_t count, const float *a, const float 
     return sum;
 }
 
-/* What the loss gains by the weight of each copy: of this lane's part of what experts make. */
+/* What the loss gains by the weight of each copy: of this rank's part of what experts make. */
 static void gains_make(const moe *m, const kept *keep, const float *dy, float *gain)
 {
     for (uint64_t i = 0; i < m->copies; i++)
@@ -496,16 +497,16 @@ static void expert_backward(const ty_stage_device *stage, const stage_node *node
                         cpu_parameters(stage, node, MOE_DOWN) + e * matrix,
                         keep->dy + at * m->features, &down);
     if (down_bias != NULL)
-        cpu_lane_bias_gradient(stage, rows, m->features, keep->dy + at * m->features, !is_first,
-                               down_bias);
+        cpu_tp_bias_gradient(stage, rows, m->features, keep->dy + at * m->features, !is_first,
+                             down_bias);
     if (is_asked)
         cpu_mlp_activate_backward(m->is_gated, rows, m->hidden, keep->h + at * m->up, da, dh);
     cpu_affine_backward(rows, m->features, m->up, keep->x + at * m->features,
                         cpu_parameters(stage, node, MOE_UP) + e * wide, dh, &up);
 }
 
-/* The input, and the gradient of the output, of all tokens; gathered by tensor lanes that divide
- * the sequence, in the first part of a backward in two. */
+/* The input, and the gradient of the output, of all tokens; gathered by tensor-parallel ranks that
+ * divide the sequence, in the first part of a backward in two. */
 typedef struct operands {
     const float *x, *dy;
 } operands;
@@ -547,7 +548,7 @@ static void shared_backward(const ty_stage_device *stage, const stage_node *node
     cpu_affine_backward(m->rows, m->shared, m->features, keep->shared_a,
                         cpu_parameters(stage, node, MOE_SHARED_DOWN), of->dy, &down);
     if (down_bias != NULL)
-        cpu_lane_bias_gradient(stage, m->rows, m->features, of->dy, !is_first, down_bias);
+        cpu_tp_bias_gradient(stage, m->rows, m->features, of->dy, !is_first, down_bias);
     if (stage->part != STAGE_WEIGHTS)
         cpu_mlp_activate_backward(m->is_gated, m->rows, m->shared, keep->shared_h, own->shared_da,
                                   keep->shared_dh);
@@ -555,12 +556,12 @@ static void shared_backward(const ty_stage_device *stage, const stage_node *node
                         cpu_parameters(stage, node, MOE_SHARED_UP), keep->shared_dh, &up);
 }
 
-/* Into `dx`, if that is asked for: of tensor lanes each has its columns' part. */
+/* Into `dx`, if that is asked for: of tensor-parallel ranks each has its columns' part. */
 static void router_backward(const ty_stage_device *stage, const stage_node *node, const moe *m,
                             const kept *keep, const room *own, const float *x, bool is_first,
                             bool adds, float *dx)
 {
-    const uint64_t first = stage->options.lanes.position * m->part;
+    const uint64_t first = stage->options.parallel.tp_rank * m->part;
     const bool is_divided = m->parts > 1;
     const cpu_affine_gradient to = {
         .weight = cpu_parameter_gradient(stage, node, MOE_ROUTER),
@@ -580,8 +581,8 @@ static void router_backward(const ty_stage_device *stage, const stage_node *node
         memcpy(dx + r * m->features + first, own->dpart + r * m->part, m->part * sizeof *dx);
 }
 
-/* The gradients of the scores and of what the experts here make. With expert lanes the second part
- * of a backward has them from the first. */
+/* The gradients of the scores and of what the experts here make. With expert-parallel ranks the
+ * second part of a backward has them from the first. */
 static ty_status gradients_take(ty_stage_device *stage, const moe *m, const kept *keep,
                                 const room *own, const float *dy, ty_error *error)
 {
@@ -591,11 +592,11 @@ static ty_status gradients_take(ty_stage_device *stage, const moe *m, const kept
     if (stage->part != STAGE_WEIGHTS) {
         gains_make(m, keep, dy, own->gain);
         if (m->parts > 1)
-            TY_CHECK(stage_lanes_all_reduce(stage, false, m->copies, own->gain, error), status,
+            TY_CHECK(stage_ranks_all_reduce(stage, false, m->copies, own->gain, error), status,
                      done);
         scores_gradient(m, keep, own->gain);
     }
-    if (m->lanes == 1) {
+    if (m->ranks == 1) {
         copies_gradient(m, keep, dy, keep->dy);
     } else if (stage->part != STAGE_WEIGHTS) {
         copies_gradient(m, keep, dy, own->packed);
@@ -623,16 +624,16 @@ static ty_status moe_backward(ty_stage_device *stage, const stage_node *node, ui
     TY_CHECK(gradients_take(stage, &m, &keep, &own, of.dy, error), status, done);
     for (uint64_t e = 0; e < m.here; e++)
         expert_backward(stage, node, &m, &keep, &own, e, is_first);
-    if (dx != NULL) /* on all lanes or on none */
+    if (dx != NULL) /* on all ranks or on none */
         TY_CHECK(copies_return(stage, &m, &keep, &own, own.packed, error), status, done);
-    of_copies = m.lanes > 1 ? own.packed : own.made;
+    of_copies = m.ranks > 1 ? own.packed : own.made;
     router_backward(stage, node, &m, &keep, &own, of.x, is_first, dx == to && adds, dx);
     shared_backward(stage, node, &m, &keep, &own, &of, is_first, dx);
     for (uint64_t i = 0; i < m.copies && dx != NULL; i++)
         cpu_accumulate(m.features, of_copies + keep.place[i] * m.features, true,
                        dx + i / m.chosen * m.features);
     if (dx != NULL)
-        status = stage_lanes_sum(stage, node, &node->whole_input, dx, adds, to, error);
+        status = stage_ranks_sum(stage, node, &node->whole_input, dx, adds, to, error);
 done:
     return status;
 }

@@ -1,16 +1,17 @@
-/* Tables that expert lanes divide: see cpu_tables.h. Samples of all lanes are in the order of the
- * lanes, which is theirs in the micro-batch, so that sums have the order that one lane has. */
+/* Tables that expert-parallel ranks divide: see cpu_tables.h. Samples of all ranks are in the order
+ * of the ranks, which is theirs in the micro-batch, so that sums have the order that one rank has.
+ */
 #include "cpu_tables.h"
 
 #include <string.h>
 
-/* A bag as this lane has it. */
+/* A bag as this rank has it. */
 typedef struct bag {
     const stage_node *node;
     uint64_t indices, features;     /* of a sample; of a row */
     uint64_t index, number;         /* its place among all bags' indices, and numbers of a vector */
-    uint32_t owner;                 /* lane that has all of it; TY_NO_LAYER: each has a part */
-    uint64_t own_index, own_number; /* its place among what the owner, or each lane, looks up and
+    uint32_t owner;                 /* rank that has all of it; TY_NO_LAYER: each has a part */
+    uint64_t own_index, own_number; /* its place among what the owner, or each rank, looks up and
                                        makes */
     uint64_t first_row, rows;       /* of the table that are here */
     uint64_t columns;               /* of each of them */
@@ -19,16 +20,16 @@ typedef struct bag {
 
 typedef struct tables {
     ty_table_shard shard;
-    uint64_t samples, lanes, lane;       /* samples: of this lane */
+    uint64_t samples, ranks, rank;       /* samples: of this rank */
     uint64_t indices, numbers;           /* of a sample, of all bags */
-    uint64_t *own_indices, *own_numbers; /* [lanes]: that each does */
+    uint64_t *own_indices, *own_numbers; /* [ranks]: that each does */
     uint32_t count;
     bag *bags; /* [count] */
 } tables;
 
-/* What lies in the first bag's state: vectors that are made here for the samples of all lanes, or
- * their gradients, [all samples][own numbers], and those of the own samples, by lane. Vectors that
- * lanes sum need no second room. */
+/* What lies in the first bag's state: vectors that are made here for the samples of all ranks, or
+ * their gradients, [all samples][own numbers], and those of the own samples, by rank. Vectors that
+ * ranks sum need no second room. */
 typedef struct rooms {
     float *made, *taken;
     tables t;
@@ -41,7 +42,7 @@ static bool is_bag(const ty_stage_device *stage, const stage_node *node)
 
 bool cpu_tables_are_divided(const ty_stage_device *stage)
 {
-    return lane_expert_count(&stage->options) > 1 && stage->options.lanes.tables != TY_TABLES_WHOLE;
+    return ep_size_of(&stage->options) > 1 && stage->options.parallel.tables != TY_TABLES_WHOLE;
 }
 
 static const stage_node *first_bag(const ty_stage_device *stage)
@@ -55,20 +56,21 @@ static const stage_node *first_bag(const ty_stage_device *stage)
 
 static uint64_t all_samples(const tables *t)
 {
-    return t->samples * t->lanes;
+    return t->samples * t->ranks;
 }
 
 /* Once `index` and `number` are known of the bag. */
 static void bag_place(const ty_stage_device *stage, tables *t, uint32_t layer, bag *b)
 {
     const uint64_t *a = stage->options.workload->layers[layer].attributes;
-    const lane_range rows = lane_range_of(a[TY_VOCABULARY], (uint32_t)t->lanes, (uint32_t)t->lane);
+    const shard_range rows =
+        shard_range_of(a[TY_VOCABULARY], (uint32_t)t->ranks, (uint32_t)t->rank);
 
     *b = (bag){.indices = a[TY_ROWS],
                .features = a[TY_FEATURES],
                .index = t->indices,
                .number = t->numbers,
-               .owner = lane_of_table(&stage->options, layer),
+               .owner = ep_rank_of_table(&stage->options, layer),
                .rows = a[TY_VOCABULARY],
                .columns = a[TY_FEATURES],
                .share = a[TY_IS_AVERAGE] != 0 ? 1.0f / (float)a[TY_ROWS] : 1.0f};
@@ -76,9 +78,9 @@ static void bag_place(const ty_stage_device *stage, tables *t, uint32_t layer, b
         b->first_row = rows.first;
         b->rows = rows.count;
     } else if (t->shard == TY_TABLES_COLUMN) {
-        b->columns /= t->lanes;
+        b->columns /= t->ranks;
     }
-    for (uint32_t l = 0; l < t->lanes; l++) {
+    for (uint32_t l = 0; l < t->ranks; l++) {
         if (b->owner != TY_NO_LAYER && b->owner != l)
             continue;
         b->own_index = t->own_indices[l];
@@ -94,17 +96,17 @@ static bool tables_find(ty_stage_device *stage, tables *t)
 {
     const ty_stage_options *options = &stage->options;
     const ty_layer *layers = &options->workload->layers[options->first_layer];
-    const uint32_t lanes = lane_expert_count(options);
+    const uint32_t ranks = ep_size_of(options);
     uint32_t count = 0;
 
     for (uint32_t l = 0; l < options->layer_count; l++)
         count += ty_layer_is_bag(&layers[l]);
-    *t = (tables){.shard = options->lanes.tables,
+    *t = (tables){.shard = options->parallel.tables,
                   .samples = stage_batch(stage),
-                  .lanes = lanes,
-                  .lane = options->lanes.expert_position,
-                  .own_indices = cpu_buffer(stage, lanes * sizeof *t->own_indices),
-                  .own_numbers = cpu_buffer(stage, lanes * sizeof *t->own_numbers),
+                  .ranks = ranks,
+                  .rank = options->parallel.ep_rank,
+                  .own_indices = cpu_buffer(stage, ranks * sizeof *t->own_indices),
+                  .own_numbers = cpu_buffer(stage, ranks * sizeof *t->own_numbers),
                   .bags = cpu_buffer(stage, count * sizeof *t->bags)};
     if (t->own_indices == NULL || t->own_numbers == NULL || t->bags == NULL)
         return false;
@@ -116,7 +118,7 @@ static bool tables_find(ty_stage_device *stage, tables *t)
 
 static uint64_t kept_indices(const tables *t)
 {
-    return all_samples(t) * t->own_indices[t->lane];
+    return all_samples(t) * t->own_indices[t->rank];
 }
 
 /* Where backward comes in two parts, the gradients that the second one adds up. */
@@ -137,7 +139,7 @@ ty_status cpu_tables_build(ty_stage_device *stage, stage_node *node, ty_error *e
     if (r == NULL || !tables_find(stage, &r->t))
         return ty_fail(error, TY_ENOMEM, "out of memory for tables");
     t = &r->t;
-    made = all_samples(t) * t->own_numbers[t->lane];
+    made = all_samples(t) * t->own_numbers[t->rank];
     r->made = cpu_buffer(stage, made * sizeof *r->made);
     r->taken = r->made;
     if (t->shard != TY_TABLES_ROW)
@@ -173,21 +175,22 @@ static bag *bag_of(tables *t, const stage_node *node)
 
 static bool is_here(const tables *t, const bag *b)
 {
-    return b->owner == TY_NO_LAYER || b->owner == t->lane;
+    return b->owner == TY_NO_LAYER || b->owner == t->rank;
 }
 
-static ty_status exchange(ty_stage_device *stage, const ty_lane_exchange *asked, ty_error *error)
+static ty_status exchange(ty_stage_device *stage, const ty_parallel_exchange *asked,
+                          ty_error *error)
 {
-    const ty_lane_group *lanes = &stage->options.lanes;
+    const ty_parallel_group *parallel = &stage->options.parallel;
 
-    return lanes->exchange(lanes->context, asked, error);
+    return parallel->exchange(parallel->context, asked, error);
 }
 
 /* ---- Indices ---- */
 
-/* Of each sample all that a lane looks up, or of a lane of whole tables those of that lane's. */
+/* Of each sample all that a rank looks up, or of a rank of whole tables those of that rank's. */
 static float *indices_pack(const ty_stage_device *stage, const tables *t, uint32_t slot,
-                           uint32_t lane, float *to)
+                           uint32_t rank, float *to)
 {
     for (uint64_t s = 0; s < t->samples; s++)
         for (uint32_t i = 0; i < t->count; i++) {
@@ -195,7 +198,7 @@ static float *indices_pack(const ty_stage_device *stage, const tables *t, uint32
             const uint64_t sample = stage->values[b->node->inputs[0]].count / t->samples;
             const float *x = cpu_in(stage, b->node, 0, slot) + s * sample;
 
-            if (b->owner != TY_NO_LAYER && b->owner != lane)
+            if (b->owner != TY_NO_LAYER && b->owner != rank)
                 continue;
             memcpy(to, x + b->node->layer->attributes[TY_FIRST_ROW], b->indices * sizeof *to);
             to += b->indices;
@@ -207,31 +210,31 @@ static float *indices_pack(const ty_stage_device *stage, const tables *t, uint32
 static ty_status indices_exchange(ty_stage_device *stage, const tables *t, uint32_t slot,
                                   float *kept, ty_error *error)
 {
-    const uint64_t part = t->samples * t->own_indices[t->lane];
-    uint64_t sent[TY_MAX_LANES], received[TY_MAX_LANES];
+    const uint64_t part = t->samples * t->own_indices[t->rank];
+    uint64_t sent[TY_MAX_PARALLEL_SIZE], received[TY_MAX_PARALLEL_SIZE];
     float *to = stage->scratch;
 
     if (t->shard != TY_TABLES_TABLE) {
-        (void)indices_pack(stage, t, slot, (uint32_t)t->lane, kept + t->lane * part);
+        (void)indices_pack(stage, t, slot, (uint32_t)t->rank, kept + t->rank * part);
         return exchange(stage,
-                        &(ty_lane_exchange){.among = TY_EXPERT_LANES,
-                                            .kind = TY_ALL_GATHER,
-                                            .data = kept, /* only moved */
-                                            .count = part},
+                        &(ty_parallel_exchange){.among = TY_EXPERT_PARALLEL,
+                                                .kind = TY_ALL_GATHER,
+                                                .data = kept, /* only moved */
+                                                .count = part},
                         error);
     }
-    for (uint32_t l = 0; l < t->lanes; l++) {
+    for (uint32_t l = 0; l < t->ranks; l++) {
         to = indices_pack(stage, t, slot, l, to);
         sent[l] = t->samples * t->own_indices[l];
         received[l] = part;
     }
     return exchange(stage,
-                    &(ty_lane_exchange){.among = TY_EXPERT_LANES,
-                                        .kind = TY_ALL_TO_ALL,
-                                        .data = stage->scratch,
-                                        .sent_counts = sent,
-                                        .received_counts = received,
-                                        .received = kept},
+                    &(ty_parallel_exchange){.among = TY_EXPERT_PARALLEL,
+                                            .kind = TY_ALL_TO_ALL,
+                                            .data = stage->scratch,
+                                            .sent_counts = sent,
+                                            .received_counts = received,
+                                            .received = kept},
                     error);
 }
 
@@ -242,45 +245,45 @@ static ty_status vectors_exchange(ty_stage_device *stage, const rooms *r, bool i
                                   ty_error *error)
 {
     const tables *t = &r->t;
-    uint64_t made[TY_MAX_LANES], taken[TY_MAX_LANES];
+    uint64_t made[TY_MAX_PARALLEL_SIZE], taken[TY_MAX_PARALLEL_SIZE];
 
     if (t->shard == TY_TABLES_ROW)
         return exchange(
             stage,
-            &(ty_lane_exchange){.among = TY_EXPERT_LANES,
-                                .kind = is_back ? TY_ALL_GATHER : TY_REDUCE_SCATTER,
-                                .data = r->made,
-                                .count = (is_back ? t->samples : all_samples(t)) * t->numbers},
+            &(ty_parallel_exchange){.among = TY_EXPERT_PARALLEL,
+                                    .kind = is_back ? TY_ALL_GATHER : TY_REDUCE_SCATTER,
+                                    .data = r->made,
+                                    .count = (is_back ? t->samples : all_samples(t)) * t->numbers},
             error);
-    for (uint32_t l = 0; l < t->lanes; l++) {
-        made[l] = t->samples * t->own_numbers[t->lane];
+    for (uint32_t l = 0; l < t->ranks; l++) {
+        made[l] = t->samples * t->own_numbers[t->rank];
         taken[l] = t->samples * t->own_numbers[l];
     }
     return exchange(stage,
-                    &(ty_lane_exchange){.among = TY_EXPERT_LANES,
-                                        .kind = TY_ALL_TO_ALL,
-                                        .data = is_back ? r->taken : r->made,
-                                        .sent_counts = is_back ? taken : made,
-                                        .received_counts = is_back ? made : taken,
-                                        .received = is_back ? r->made : r->taken},
+                    &(ty_parallel_exchange){.among = TY_EXPERT_PARALLEL,
+                                            .kind = TY_ALL_TO_ALL,
+                                            .data = is_back ? r->taken : r->made,
+                                            .sent_counts = is_back ? taken : made,
+                                            .received_counts = is_back ? made : taken,
+                                            .received = is_back ? r->made : r->taken},
                     error);
 }
 
-/* A bag's numbers of the own samples, between where the lanes have them and the layer's output, or
+/* A bag's numbers of the own samples, between where the ranks have them and the layer's output, or
  * its gradient. */
 static void own_move(const rooms *r, const bag *b, float *own, bool is_back)
 {
     const tables *t = &r->t;
     float *part = r->taken;
 
-    for (uint32_t l = 0; l < t->lanes; l++) {
+    for (uint32_t l = 0; l < t->ranks; l++) {
         const uint64_t stride = t->own_numbers[l];
-        const bool is_of_lane = t->shard == TY_TABLES_ROW     ? l == t->lane
+        const bool is_of_rank = t->shard == TY_TABLES_ROW     ? l == t->rank
                                 : t->shard == TY_TABLES_TABLE ? l == b->owner
                                                               : true;
         const uint64_t column = t->shard == TY_TABLES_COLUMN ? l * b->columns : 0;
 
-        for (uint64_t s = 0; s < t->samples && is_of_lane; s++) {
+        for (uint64_t s = 0; s < t->samples && is_of_rank; s++) {
             float *there = part + s * stride + b->own_number;
             float *here = own + s * b->features + column;
             memcpy(is_back ? there : here, is_back ? here : there, b->columns * sizeof *here);
@@ -297,13 +300,13 @@ static uint64_t row_here(const bag *b, float index)
     return row >= b->first_row && row - b->first_row < b->rows ? row - b->first_row : b->rows;
 }
 
-/* All lookups of a bag here, of the samples of all lanes: rows added to vectors, or gradients of
+/* All lookups of a bag here, of the samples of all ranks: rows added to vectors, or gradients of
  * vectors to rows. */
 static void look_up(const rooms *r, const bag *b, const float *kept, float *vectors, float *table,
                     bool is_back)
 {
     const tables *t = &r->t;
-    const uint64_t indices = t->own_indices[t->lane], numbers = t->own_numbers[t->lane];
+    const uint64_t indices = t->own_indices[t->rank], numbers = t->own_numbers[t->rank];
 
     for (uint64_t n = 0; n < all_samples(t); n++)
         for (uint64_t i = 0; i < b->indices; i++) {
@@ -334,7 +337,7 @@ static ty_status all_forward(ty_stage_device *stage, const stage_node *first, ro
         status = indices_exchange(stage, t, slot, kept, error);
     if (status != TY_OK)
         return status;
-    memset(r->made, 0, all_samples(t) * t->own_numbers[t->lane] * sizeof *r->made);
+    memset(r->made, 0, all_samples(t) * t->own_numbers[t->rank] * sizeof *r->made);
     for (uint32_t i = 0; i < t->count; i++)
         if (is_here(t, &t->bags[i]))
             look_up(r, &t->bags[i], kept, r->made, stage->parameters + t->bags[i].node->offsets[0],
@@ -414,7 +417,7 @@ ty_status cpu_tables_backward(ty_stage_device *stage, const stage_node *node, ui
         return status;
     if (stage->part == STAGE_INPUTS)
         memcpy(kept_gradients(t, kept), r->made,
-               all_samples(t) * t->own_numbers[t->lane] * sizeof *kept);
+               all_samples(t) * t->own_numbers[t->rank] * sizeof *kept);
     if (stage->part == STAGE_WEIGHTS)
         gradients = kept_gradients(t, kept);
     if (stage->part != STAGE_INPUTS)

@@ -1,15 +1,15 @@
 /**
  * @file cpu_tables.h
- * Tables of embedding bags that expert lanes divide: what the lanes tell each other (ty_plan.h,
- * "Tables"). The stage's first bag does so for all, forward before the others and backward behind
- * them; the others take what is theirs, and bring it.
+ * Tables of embedding bags that expert-parallel ranks divide: what the ranks tell each other
+ * (ty_plan.h, "Tables"). The stage's first bag does so for all, forward before the others and
+ * backward behind them; the others take what is theirs, and bring it.
  */
 #ifndef TY_EXECUTE_CPU_TABLES_H
 #define TY_EXECUTE_CPU_TABLES_H
 
 #include "cpu_layer.h"
 
-/** Whether the lanes divide the stage's tables. */
+/** Whether the ranks divide the stage's tables. */
 bool cpu_tables_are_divided(const ty_stage_device *stage);
 /** Room for a bag; more than none for the first one. */
 ty_status cpu_tables_build(ty_stage_device *stage, stage_node *node, ty_error *error) TY_MUST_CHECK;

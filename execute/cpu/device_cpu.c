@@ -81,12 +81,12 @@ static ty_status cpu_pass(ty_stage_device *stage, const stage_pass *pass, ty_err
     return status;
 }
 
-static ty_status cpu_exchange(ty_stage_device *stage, const ty_lane_exchange *exchange,
+static ty_status cpu_exchange(ty_stage_device *stage, const ty_parallel_exchange *exchange,
                               ty_error *error)
 {
-    const ty_lane_group *lanes = &stage->options.lanes;
+    const ty_parallel_group *parallel = &stage->options.parallel;
 
-    return lanes->exchange(lanes->context, exchange, error);
+    return parallel->exchange(parallel->context, exchange, error);
 }
 
 static void accumulate(const ty_stage_device *stage, uint64_t count, const void *from, bool adds,

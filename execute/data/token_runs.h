@@ -1,6 +1,6 @@
 /**
  * @file token_runs.h
- * Which tokens of a sequence a lane has, and which of them see which keys under a causal mask:
+ * Which tokens of a sequence a rank has, and which of them see which keys under a causal mask:
  * plain arithmetic, the same for the host and for kernels. Internal to execute/.
  */
 #ifndef TY_EXECUTE_TOKEN_RUNS_H
@@ -17,7 +17,7 @@
 enum { TOKEN_MOST_RUNS = 2 };
 
 /** `count` runs of `length` tokens, run behind run, from the places `starts` of their sequence on,
- * ascending. Alone a lane has one, of all tokens. */
+ * ascending. Alone a rank has one, of all tokens. */
 typedef struct token_runs {
     uint32_t count;
     uint64_t length, starts[TOKEN_MOST_RUNS];

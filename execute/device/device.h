@@ -33,12 +33,12 @@
 
 typedef struct ty_stage_device ty_stage_device;
 
-/** Puts something on a stage's device; see ty_lane_group.launch. */
-typedef ty_status ty_lane_run(ty_stage_device *stage, void *argument, ty_error *error);
+/** Puts something on a stage's device; see ty_parallel_group.launch. */
+typedef ty_status ty_parallel_run(ty_stage_device *stage, void *argument, ty_error *error);
 
-/** What the lanes of a rank exchange inside a pass, as ty_collective_options has it. */
-typedef struct ty_lane_exchange {
-    ty_lane_kind among;      /* those that differ from this lane in its number of that kind only */
+/** What the ranks of a stage replica exchange inside a pass, as ty_collective_options has it. */
+typedef struct ty_parallel_exchange {
+    ty_parallelism among;    /* those that differ from this rank in its number of that kind only */
     ty_collective_kind kind; /* all-reduce, reduce-scatter, all-gather or all-to-all */
     ty_element element;
     void *data; /* the device's, where the backend has memory of its own */
@@ -46,57 +46,59 @@ typedef struct ty_lane_exchange {
     const uint64_t *sent_counts,
         *received_counts; /* of an all-to-all of unequal parts, else NULL */
     void *received;
-} ty_lane_exchange;
+} ty_parallel_exchange;
 
 /**
- * The lanes of a rank: devices that call the same functions in the same order.
+ * The ranks of a stage replica: devices that call the same functions in the same order.
  *
- * Tensor lanes have each their part of every layer that ty_layer_tensor_split divides. Of a matrix
- * a lane has the heads, hidden features or words from ceil(n / lanes) * position on, at most ceil(n
- * / lanes); what is behind the last one is 0 and stays so. Biases behind a sum over lanes and
- * positions are divided along their features. Without `divides_sequence` everything else is whole
- * on all lanes, alike to the bit. With it, activations between divided layers are each lane's part
- * of the sequence, [B, T / lanes, D], and gradients of undivided parameters are those of that part.
+ * Tensor-parallel ranks have each their part of every layer that ty_layer_tensor_split divides. Of
+ * a matrix a rank has the heads, hidden features or words from ceil(n / ranks) * position on, at
+ * most ceil(n / ranks); what is behind the last one is 0 and stays so. Biases behind a sum over
+ * ranks and positions are divided along their features. Without `divides_sequence` everything else
+ * is whole on all ranks, alike to the bit. With it, activations between divided layers are each
+ * rank's part of the sequence, [B, T / ranks, D], and gradients of undivided parameters are those
+ * of that part.
  *
- * Context lanes have each the tokens of every sequence that ty_context_run_start says, run behind
- * run: input, tokens, labels and all activations are [B, T / context_count, ...], which tensor
- * lanes then divide further; parameters are whole, their gradients and the loss those of the lane's
- * tokens.
+ * Context-parallel ranks have each the tokens of every sequence that ty_context_run_start says, run
+ * behind run: input, tokens, labels and all activations are [B, T / context_count, ...], which
+ * tensor-parallel ranks then divide further; parameters are whole, their gradients and the loss
+ * those of the rank's tokens.
  *
- * Expert lanes have each samples of their own, and of every moe layer the experts from n / lanes *
- * position on, n / lanes of them: whoever has a token that chose one of them sends it there and
- * gets back what the expert makes of it. All other parameters are whole, their gradients and the
- * loss those of the lane's samples; gradients of experts are those of the samples of all lanes.
- * Of tables that they divide (ty_plan.h, "Tables") lanes have rows or columns as tensor lanes have
- * them, or whole tables; then all have as much room as the one that has most, behind the last.
+ * Expert-parallel ranks have each samples of their own, and of every moe layer the experts from n /
+ * ranks * position on, n / ranks of them: whoever has a token that chose one of them sends it there
+ * and gets back what the expert makes of it. All other parameters are whole, their gradients and
+ * the loss those of the rank's samples; gradients of experts are those of the samples of all ranks.
+ * Of tables that they divide (ty_plan.h, "Tables") ranks have rows or columns as tensor-parallel
+ * ranks have them, or whole tables; then all have as much room as the one that has most, behind the
+ * last.
  */
-typedef struct ty_lane_group {
-    uint32_t count, position; /* of tensor lanes; 0 counts as 1 */
+typedef struct ty_parallel_group {
+    uint32_t tp_size, tp_rank; /* of tensor ranks; 0 counts as 1 */
     bool divides_sequence;
-    uint32_t context_count, context_position; /* likewise */
-    uint32_t expert_count, expert_position;   /* likewise */
-    ty_table_shard tables;                    /* how expert lanes divide them */
+    uint32_t cp_size, cp_rank; /* likewise */
+    uint32_t ep_size, ep_rank; /* likewise */
+    ty_table_shard tables;     /* how expert-parallel ranks divide them */
     /** By the thread of the passes. Returns when the data is there. */
-    ty_status (*exchange)(void *context, const ty_lane_exchange *exchange, ty_error *error);
+    ty_status (*exchange)(void *context, const ty_parallel_exchange *exchange, ty_error *error);
     /**
-     * Puts the exchange into what `stage` is recording, which is a pass; by all lanes alike.
+     * Puts the exchange into what `stage` is recording, which is a pass; by all ranks alike.
      * Parts of unequal sizes cannot be recorded.
      * @return TY_EUNSUPPORTED where the device does not exchange by itself
      */
-    ty_status (*record)(void *context, ty_stage_device *stage, const ty_lane_exchange *exchange,
+    ty_status (*record)(void *context, ty_stage_device *stage, const ty_parallel_exchange *exchange,
                         ty_error *error);
-    /** Puts on the stage's device what was recorded, by `run`, which is called when all lanes of
+    /** Puts on the stage's device what was recorded, by `run`, which is called when all ranks of
      * the rank have come as far. Returns when it is over. */
-    ty_status (*launch)(void *context, ty_stage_device *stage, ty_lane_run *run, void *argument,
+    ty_status (*launch)(void *context, ty_stage_device *stage, ty_parallel_run *run, void *argument,
                         ty_error *error);
     void *context;
-} ty_lane_group;
+} ty_parallel_group;
 
 /** Weights from a file, which stages start from in place of the seed's; see weights.h. */
 typedef struct ty_weights {
     /**
      * Elements [first, first + count) of a parameter tensor of a layer (layer_tensors.h), as one
-     * device without lanes has it.
+     * device without ranks has it.
      * @return false, with nothing written: the layer is not in the file and starts from the seed
      */
     bool (*read)(const struct ty_weights *weights, uint32_t layer, uint32_t tensor, uint64_t first,
@@ -106,7 +108,7 @@ typedef struct ty_weights {
 typedef struct ty_stage_options {
     const ty_workload *workload; /* borrowed for the life of the stage device */
     uint32_t first_layer, layer_count;
-    uint32_t micro_batch_size; /* of this lane: expert lanes divide the plan's */
+    uint32_t micro_batch_size; /* of this rank: expert-parallel ranks divide the plan's */
     uint32_t slots;            /* micro-batches in flight; >= 1 */
     ty_recompute recompute;    /* in segments: forward keeps of each slot what enters these */
     uint32_t recompute_blocks; /* as in ty_plan_stage */
@@ -124,9 +126,9 @@ typedef struct ty_stage_options {
     uint32_t versions;        /* sets of weights side by side, all alike at first; 0 counts as 1 */
     uint32_t gradient_sets;   /* side by side, all 0 at first; 0 counts as 1. More only where the
                                  backend has `select_gradients` */
-    bool is_sharded;     /* parameters and gradients have no memory before `parameters_open`; only
-                            where the backend has that, with one set of each */
-    ty_lane_group lanes; /* only where the backend has `lanes_join` */
+    bool is_sharded; /* parameters and gradients have no memory before `parameters_open`; only
+                        where the backend has that, with one set of each */
+    ty_parallel_group parallel; /* only where the backend has `shards_join` */
 } ty_stage_options;
 
 /* A compressor that runs where the gradients are; its functions are those of codec.h, and it
@@ -354,7 +356,7 @@ typedef struct ty_device_backend {
      * first it is set 0. By the thread of the passes. NULL where a backend has but one. */
     void (*select_gradients)(ty_stage_device *stage, uint32_t set);
     /** Slice of a range of layers in those arrays, without the tied matrix and, where there are
-     * expert lanes, without experts. */
+     * expert-parallel ranks, without experts. */
     void (*slice)(const ty_stage_device *stage, uint32_t first_layer, uint32_t layer_count,
                   uint64_t *offset, uint64_t *count);
     /** What lies there, in whichever of those arrays, is not read before it is written anew: its
@@ -365,19 +367,20 @@ typedef struct ty_device_backend {
     /** Slice of the tied matrix; count 0 if the stage has none. */
     void (*tied_slice)(const ty_stage_device *stage, uint64_t *offset, uint64_t *count);
     /**
-     * From the lanes' slices of a layer, or of the tied matrix that it owns, that of one device
-     * without lanes. @param parts [lanes][count of the slice], or NULL to count
-     * @return numbers of the whole. NULL where a backend has no lanes.
+     * From the ranks' slices of a layer, or of the tied matrix that it owns, that of one device
+     * without ranks. @param parts [ranks][count of the slice], or NULL to count
+     * @return numbers of the whole. NULL where a backend has no ranks.
      */
-    uint64_t (*lanes_join)(const ty_stage_device *stage, uint32_t layer, bool is_tied,
-                           const float *parts, float *whole);
-    /** Slice of what expert lanes divide of a range of layers, experts and tables; what they do not
-     * divide is in the layers' slices. NULL where a backend has no expert lanes. */
+    uint64_t (*shards_join)(const ty_stage_device *stage, uint32_t layer, bool is_tied,
+                            const float *parts, float *whole);
+    /** Slice of what expert-parallel ranks divide of a range of layers, experts and tables; what
+     * they do not divide is in the layers' slices. NULL where a backend has no expert-parallel
+     * ranks. */
     void (*expert_slice)(const ty_stage_device *stage, uint32_t first_layer, uint32_t layer_count,
                          uint64_t *offset, uint64_t *count);
-    /** From the lanes' slices of a layer's experts, [expert lanes][tensor lanes][count], those of
-     * one device; of a table that one lane has whole, from that lane's slice. As lanes_join, NULL
-     * where expert_slice is. */
+    /** From the ranks' slices of a layer's experts, [expert-parallel ranks][tensor-parallel
+     * ranks][count], those of one device; of a table that one rank has whole, from that rank's
+     * slice. As shards_join, NULL where expert_slice is. */
     uint64_t (*experts_join)(const ty_stage_device *stage, uint32_t layer, const float *parts,
                              float *whole);
     /** Allocated bytes, for the memory row of a run. */

@@ -1,13 +1,13 @@
 /**
  * @file layer_tensors.h
- * The parameter tensors of each kind of layer: sizes, how they start, and how lanes divide them,
+ * The parameter tensors of each kind of layer: sizes, how they start, and how ranks divide them,
  * the same on every backend. Checkpoints, buckets and joined gradients rest on it. Internal to
  * execute/.
  */
 #ifndef TY_EXECUTE_LAYER_TENSORS_H
 #define TY_EXECUTE_LAYER_TENSORS_H
 
-#include "lane_parts.h"
+#include "shards.h"
 
 #define LAYER_MAX_TENSORS TY_MOST_TENSORS
 /** Behind them, of files of weights only: the running statistics of batch norm, [features] each. */

@@ -20,7 +20,7 @@
  *
  * With tensor parallelism, parameters and values are the shards of this rank. A sharded layer reads
  * all of its input and makes a summand of all of its output, which an all-reduce sums; with
- * sequence parallelism, reading gathers and summing scatters (stage_lanes.c). With context
+ * sequence parallelism, reading gathers and summing scatters (stage_parallel.c). With context
  * parallelism everything is of this rank's tokens, and only attention communicates. With expert
  * parallelism it is of this rank's samples, and experts see those of all ranks.
  */
@@ -114,14 +114,14 @@ typedef struct stage_node {
     bool is_made_behind;
     uint64_t stash_bytes; /* kept from forward to backward, per slot */
     uint64_t scratch_bytes;
-    uint64_t sum_floats;    /* of scratch for sums over rows */
-    uint64_t lane_elements; /* of the largest tensor that it gathers or sums */
-    void **lane_kept;       /* [slots]: from one part of backward to the other, the whole input and
+    uint64_t sum_floats;  /* of scratch for sums over rows */
+    uint64_t tp_elements; /* of the largest tensor that it gathers or sums */
+    void **tp_kept;       /* [slots]: from one part of backward to the other, the whole input and
                                the gradient of the whole output; NULL: the backend keeps none */
-    void **stash;           /* [slots] */
-    bool is_kept;           /* recomputing skips it: its stash is per slot */
-    uint64_t kept_bytes;    /* found by recomputing, per slot: `again` makes the rest */
-    void **kept;            /* [slots]; else the stash */
+    void **stash;         /* [slots] */
+    bool is_kept;         /* recomputing skips it: its stash is per slot */
+    uint64_t kept_bytes;  /* found by recomputing, per slot: `again` makes the rest */
+    void **kept;          /* [slots]; else the stash */
     uint64_t statistic_offset; /* of its part of the stage's statistics */
     void *state;               /* the kind's own */
 } stage_node;
@@ -205,11 +205,11 @@ struct ty_stage_device {
     uint64_t set_stride;
     float *parameters, *gradients; /* of the sets in use */
     uint64_t statistic_count;
-    float *statistics;  /* state of layers from step to step that is no parameter */
-    bool is_evaluating; /* forward is of a test set */
-    void *scratch;      /* the largest of any node; contents do not outlive a call */
-    void *lane_whole;   /* the largest tensor that is gathered or summed */
-    void *lane_message; /* the same in the order of messages, where that differs */
+    float *statistics;      /* state of layers from step to step that is no parameter */
+    bool is_evaluating;     /* forward is of a test set */
+    void *scratch;          /* the largest of any node; contents do not outlive a call */
+    void *gather_workspace; /* the largest tensor that is gathered or summed */
+    void *parallel_message; /* the same in the order of messages, where that differs */
     stage_blocks blocks;
     uint64_t memory_bytes;
     struct stage_own *own; /* the backend's */
@@ -253,8 +253,8 @@ struct stage_backend {
     void (*activate_backward)(const ty_stage_device *stage, stage_activation kind, uint64_t count,
                               const void *of, const void *dy, bool adds, void *dx);
 
-    /* For collectives inside a pass (stage_lanes.c): */
-    ty_status (*exchange)(ty_stage_device *stage, const ty_lane_exchange *exchange,
+    /* For collectives inside a pass (stage_parallel.c): */
+    ty_status (*exchange)(ty_stage_device *stage, const ty_parallel_exchange *exchange,
                           ty_error *error);
     void (*to_pieces)(const ty_stage_device *stage, const stage_pieces *pieces, const void *whole,
                       void *message);
@@ -380,7 +380,7 @@ void stage_select_gradients(ty_stage_device *stage, uint32_t set);
 void stage_slice(const ty_stage_device *stage, uint32_t first_layer, uint32_t layer_count,
                  uint64_t *offset, uint64_t *count);
 void stage_tied_slice(const ty_stage_device *stage, uint64_t *offset, uint64_t *count);
-uint64_t stage_lanes_join(const ty_stage_device *stage, uint32_t layer, bool is_tied,
+uint64_t stage_ranks_join(const ty_stage_device *stage, uint32_t layer, bool is_tied,
                           const float *parts, float *whole);
 void stage_expert_slice(const ty_stage_device *stage, uint32_t first_layer, uint32_t layer_count,
                         uint64_t *offset, uint64_t *count);
@@ -396,7 +396,7 @@ uint64_t stage_memory_bytes(const ty_stage_device *stage);
     .statistics = stage_statistics, .set_evaluating = stage_set_evaluating,                        \
     .parameter_count = stage_parameter_count, .parameters = stage_weights,                         \
     .gradients = stage_gradients, .select_gradients = stage_select_gradients,                      \
-    .slice = stage_slice, .tied_slice = stage_tied_slice, .lanes_join = stage_lanes_join,          \
+    .slice = stage_slice, .tied_slice = stage_tied_slice, .shards_join = stage_ranks_join,         \
     .expert_slice = stage_expert_slice, .experts_join = stage_experts_join,                        \
     .memory_bytes = stage_memory_bytes
 
@@ -422,15 +422,15 @@ ty_status stage_activation_backward(ty_stage_device *stage, const stage_node *no
 /** From the input's order to the output's. */
 extern const stage_kind stage_reorder;
 
-/* ---- Collectives inside a pass (stage_lanes.c) ---- */
+/* ---- Collectives inside a pass (stage_parallel.c) ---- */
 
 /** Sum, or the largest, over the tensor-parallel ranks, in place. */
-ty_status stage_lanes_all_reduce(ty_stage_device *stage, bool is_maximum, uint64_t count,
+ty_status stage_ranks_all_reduce(ty_stage_device *stage, bool is_maximum, uint64_t count,
                                  float *data, ty_error *error) TY_MUST_CHECK;
 /** Sums the ranks' summands of a tensor of that shape per sample; `to` gets this rank's shard of
  * the sum. `summand`, which may be `to`, is used up. Nothing to do for layers that are not sharded.
  */
-ty_status stage_lanes_sum(ty_stage_device *stage, const stage_node *node, const ty_shape *shape,
+ty_status stage_ranks_sum(ty_stage_device *stage, const stage_node *node, const ty_shape *shape,
                           void *summand, bool adds, void *to, ty_error *error) TY_MUST_CHECK;
 /** All of an input of a layer, or of the gradient of its output; gathered, if need be, into `room`.
  * Of two inputs the second has the output's shape. */
@@ -517,7 +517,7 @@ static inline uint64_t stage_rows(const stage_value *value)
 /** Whether a divided layer has to gather its input and its output's gradient. */
 static inline bool stage_gathers(const ty_stage_device *stage, const stage_node *node)
 {
-    return node->is_divided && stage->options.lanes.divides_sequence;
+    return node->is_divided && stage->options.parallel.divides_sequence;
 }
 
 /** Where a sharded layer writes its summand of `to`: there, unless it is added to a gradient or is
@@ -525,9 +525,9 @@ static inline bool stage_gathers(const ty_stage_device *stage, const stage_node 
 static inline void *stage_summand(const ty_stage_device *stage, const stage_node *node, bool adds,
                                   void *to)
 {
-    bool is_apart = node->is_divided && (adds || stage->options.lanes.divides_sequence);
+    bool is_apart = node->is_divided && (adds || stage->options.parallel.divides_sequence);
 
-    return to != NULL && is_apart ? stage->lane_whole : to;
+    return to != NULL && is_apart ? stage->gather_workspace : to;
 }
 
 #endif

@@ -52,7 +52,7 @@ ty_status stage_options_check(const stage_backend *backend, const ty_stage_optio
                        "found %u samples per micro-batch in %u slots, expected at least 1 of each",
                        (unsigned)options->micro_batch_size, (unsigned)options->slots);
     status = stage_supports(backend, workload, options->first_layer, options->layer_count, error);
-    return status == TY_OK ? lanes_check(options, error) : status;
+    return status == TY_OK ? parallel_check(options, error) : status;
 }
 
 /* ---- Values and nodes ---- */
@@ -100,7 +100,7 @@ static ty_status node_add(stage_lowering *low, const stage_kind *kind, bool is_o
 {
     ty_stage_device *stage = low->stage;
     const ty_layer *layer = &low->workload->layers[place->layer];
-    lane_tensor tensors[LAYER_MAX_TENSORS] = {0};
+    sharded_tensor tensors[LAYER_MAX_TENSORS] = {0};
     void *nodes = stage->nodes;
     stage_node *node;
 
@@ -122,9 +122,9 @@ static ty_status node_add(stage_lowering *low, const stage_kind *kind, bool is_o
     if (!is_own)
         return TY_OK;
     node->whole_input =
-        lane_context_shape(&stage->options, ty_layer_input_shape(low->workload, place->layer, 0));
-    node->whole_output = lane_context_shape(&stage->options, &layer->output);
-    node->is_divided = lane_divides(&stage->options, place->layer);
+        cp_shape(&stage->options, ty_layer_input_shape(low->workload, place->layer, 0));
+    node->whole_output = cp_shape(&stage->options, &layer->output);
+    node->is_divided = is_tp_sharded(&stage->options, place->layer);
     node->is_matrix_frozen =
         layer->tied_to != TY_NO_LAYER && low->workload->layers[layer->tied_to].is_frozen;
     node->tensor_count = ty_layer_tensors(low->workload, place->layer, tensors);
@@ -201,7 +201,7 @@ static ty_status lower_layer(stage_lowering *low, uint32_t index, ty_error *erro
     const ty_layer *layer = &low->workload->layers[index];
     const stage_kind *kind = stage->backend->kinds[layer->kind];
     const bool is_flatten = ty_layer_row_of(layer)->is_view; /* reads any order, makes planes */
-    const ty_shape shape = lane_shape(&stage->options, index);
+    const ty_shape shape = tp_shape(&stage->options, index);
     const uint32_t at = place_of(low, index), count = input_count_of(layer);
     uint32_t *inputs = ty_alloc(count, sizeof *inputs);
     stage_place place = {.layer = index, .inputs = inputs};
@@ -290,7 +290,7 @@ static ty_status lower_input(stage_lowering *low, ty_error *error)
     ty_status status = TY_OK;
 
     if (low->first == 0) {
-        const ty_shape batch = lane_context_shape(&stage->options, &low->workload->input);
+        const ty_shape batch = cp_shape(&stage->options, &low->workload->input);
         TY_CHECK(value_add(low, &batch, order_wanted(low, 0), false, &low->values[0], error),
                  status, done);
         stage->values[0].is_kept = !stage->backend->copies_messages;
@@ -300,7 +300,7 @@ static ty_status lower_input(stage_lowering *low, ty_error *error)
     }
     for (uint32_t i = 0; i < low->before_count; i++) {
         const uint32_t producer = low->before[i];
-        const ty_shape shape = lane_shape(&stage->options, producer);
+        const ty_shape shape = tp_shape(&stage->options, producer);
         TY_CHECK(value_add(low, &shape, order_wanted(low, i), low->trains[producer],
                            &low->values[i], error),
                  status, done);

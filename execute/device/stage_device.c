@@ -180,7 +180,7 @@ void stage_tied_slice(const ty_stage_device *stage, uint64_t *offset, uint64_t *
     *count = stage->placed.tied_count;
 }
 
-uint64_t stage_lanes_join(const ty_stage_device *stage, uint32_t layer, bool is_tied,
+uint64_t stage_ranks_join(const ty_stage_device *stage, uint32_t layer, bool is_tied,
                           const float *parts, float *whole)
 {
     return stage_parameters_join(&stage->options, &stage->placed, layer, is_tied, parts, whole);

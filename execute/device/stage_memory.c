@@ -180,16 +180,17 @@ static bool nodes_allocate(ty_stage_device *stage)
         if (node->stash == NULL || node->kept == NULL)
             return false;
         scratch = node->scratch_bytes > scratch ? node->scratch_bytes : scratch;
-        whole = node->lane_elements > whole ? node->lane_elements : whole;
+        whole = node->tp_elements > whole ? node->tp_elements : whole;
     }
     stage->scratch = stage->backend->buffer(stage, scratch);
-    stage->lane_whole = stage->backend->buffer(stage, whole * stage->element);
+    stage->gather_workspace = stage->backend->buffer(stage, whole * stage->element);
     /* One sample's sequence is in the order of ranks; a message has one number at least. */
-    if (!(stage->options.lanes.divides_sequence && stage_batch(stage) > 1) &&
-        lane_context_count(&stage->options) == 1)
+    if (!(stage->options.parallel.divides_sequence && stage_batch(stage) > 1) &&
+        cp_size_of(&stage->options) == 1)
         whole = 0;
-    stage->lane_message = stage->backend->buffer(stage, whole * stage->element + sizeof(float));
-    return stage->scratch != NULL && stage->lane_whole != NULL && stage->lane_message != NULL;
+    stage->parallel_message = stage->backend->buffer(stage, whole * stage->element + sizeof(float));
+    return stage->scratch != NULL && stage->gather_workspace != NULL &&
+           stage->parallel_message != NULL;
 }
 
 /* ---- Batches ---- */

@@ -28,13 +28,13 @@ static bool is_matrix_apart(const ty_stage_options *options, uint32_t layer)
 }
 
 static uint64_t own_count(const ty_stage_options *options, uint32_t layer,
-                          const lane_tensor *tensor)
+                          const sharded_tensor *tensor)
 {
     uint64_t first;
-    lane_place place;
-    const lane_tensor here = lane_tensor_here(options, layer, tensor, &first, &place);
+    shard_place place;
+    const sharded_tensor here = sharded_tensor_here(options, layer, tensor, &first, &place);
 
-    return lane_tensor_count(&here, place.lanes);
+    return sharded_tensor_count(&here, place.ranks);
 }
 
 /* Whether the layer's matrix is that of a frozen layer of another stage, which no bucket keeps
@@ -53,7 +53,7 @@ static uint64_t frozen_copies_before(const ty_stage_options *options, uint32_t e
     uint64_t sum = 0;
 
     for (uint32_t layer = options->first_layer; layer < end; layer++) {
-        lane_tensor tensors[LAYER_MAX_TENSORS] = {0};
+        sharded_tensor tensors[LAYER_MAX_TENSORS] = {0};
 
         if (is_frozen_copy(options, layer) &&
             ty_layer_tensors(options->workload, layer, tensors) > 0)
@@ -69,7 +69,7 @@ static ty_status slice_count(const ty_stage_options *options, uint32_t index, ui
 {
     const ty_workload *workload = options->workload;
     const ty_layer *layer = &workload->layers[index];
-    lane_tensor tensors[LAYER_MAX_TENSORS] = {0};
+    sharded_tensor tensors[LAYER_MAX_TENSORS] = {0};
     uint32_t count = ty_layer_tensors(workload, index, tensors);
     uint64_t own = 0;
 
@@ -79,10 +79,10 @@ static ty_status slice_count(const ty_stage_options *options, uint32_t index, ui
         own += is_tied ? 0 : tensors[t].count;
         if (is_tied || (t == 0 && is_matrix_apart(options, index)))
             continue;
-        *(lane_is_of_experts(options, &tensors[t]) ? of_experts : out) +=
+        *(is_ep_sharded(options, &tensors[t]) ? of_experts : out) +=
             own_count(options, index, &tensors[t]);
     }
-    *of_experts += lane_table_padding(options, index);
+    *of_experts += table_shard_padding(options, index);
     if (own * workload->element_bytes != layer->parameter_bytes)
         return ty_fail(error, TY_EINVAL,
                        "layer %s: found %llu parameter bytes, its attributes make %llu",
@@ -120,7 +120,7 @@ static ty_status slices_place(const ty_stage_options *options, stage_parameters 
 ty_status stage_parameters_place(const ty_stage_options *options, stage_parameters *out,
                                  ty_error *error)
 {
-    lane_tensor tensors[LAYER_MAX_TENSORS] = {0};
+    sharded_tensor tensors[LAYER_MAX_TENSORS] = {0};
     uint64_t offset;
 
     *out = (stage_parameters){0};
@@ -152,7 +152,7 @@ ty_status stage_parameters_locate(const ty_stage_options *options, const stage_p
                                   ty_error *error)
 {
     const ty_workload *workload = options->workload;
-    lane_tensor tensors[LAYER_MAX_TENSORS] = {0};
+    sharded_tensor tensors[LAYER_MAX_TENSORS] = {0};
     const uint32_t owner = matrix_owner(workload, layer);
     const uint32_t count = ty_layer_tensors(workload, layer, tensors);
     uint64_t offset = placed->layer_offsets[layer - options->first_layer];
@@ -171,7 +171,7 @@ ty_status stage_parameters_locate(const ty_stage_options *options, const stage_p
                                "and not named as tied",
                                workload->layers[layer].name, workload->layers[owner].name);
             offsets[0] = placed->layer_offsets[owner - options->first_layer];
-        } else if (lane_is_of_experts(options, &tensors[t])) {
+        } else if (is_ep_sharded(options, &tensors[t])) {
             offsets[t] = of_experts;
             of_experts += own_count(options, layer, &tensors[t]);
         } else {
@@ -182,17 +182,17 @@ ty_status stage_parameters_locate(const ty_stage_options *options, const stage_p
     return TY_OK;
 }
 
-/* This lane's part of what one device would have. */
+/* This rank's part of what one device would have. */
 static void tensor_fill(const ty_stage_options *options, uint32_t layer, uint32_t t,
-                        const lane_tensor *tensor, float *own)
+                        const sharded_tensor *tensor, float *own)
 {
     uint64_t first;
-    lane_place place;
-    const lane_tensor here = lane_tensor_here(options, layer, tensor, &first, &place);
+    shard_place place;
+    const sharded_tensor here = sharded_tensor_here(options, layer, tensor, &first, &place);
     const double deviation = ty_init_deviation(options->workload, tensor);
-    lane_run run;
+    rank_run run;
 
-    for (uint64_t r = 0; lane_tensor_run(&here, place.lanes, place.lane, r, &run); r++) {
+    for (uint64_t r = 0; sharded_tensor_run(&here, place.ranks, place.rank, r, &run); r++) {
         float *to = own + run.part;
 
         if (options->weights != NULL &&
@@ -210,7 +210,7 @@ void stage_parameters_fill(const ty_stage_options *options, uint32_t layer,
 {
     const uint32_t leader = ty_layer_leader(options->workload, layer);
     const uint32_t owner = matrix_owner(options->workload, layer);
-    lane_tensor own[LAYER_MAX_TENSORS] = {0}, first[LAYER_MAX_TENSORS] = {0};
+    sharded_tensor own[LAYER_MAX_TENSORS] = {0}, first[LAYER_MAX_TENSORS] = {0};
     const uint32_t count = ty_layer_tensors(options->workload, layer, own);
 
     ty_layer_tensors(options->workload, owner, first);
@@ -228,45 +228,45 @@ void stage_parameters_fill(const ty_stage_options *options, uint32_t layer,
 uint64_t stage_parameters_join(const ty_stage_options *options, const stage_parameters *placed,
                                uint32_t layer, bool is_tied, const float *parts, float *whole)
 {
-    const uint32_t lanes = lane_count(options), index = layer - options->first_layer;
+    const uint32_t ranks = tp_size_of(options), index = layer - options->first_layer;
     const uint64_t part = is_tied ? placed->tied_count
                                   : placed->layer_offsets[index + 1] - placed->layer_offsets[index];
     const bool is_elsewhere =
         options->workload->layers[layer].tied_to != TY_NO_LAYER || is_matrix_apart(options, layer);
-    lane_tensor tensors[LAYER_MAX_TENSORS] = {0};
+    sharded_tensor tensors[LAYER_MAX_TENSORS] = {0};
     const uint32_t count = ty_layer_tensors(options->workload, layer, tensors);
     uint64_t before = 0, total = 0;
 
     for (uint32_t t = !is_tied && is_elsewhere ? 1 : 0; t < (is_tied ? 1 : count); t++) {
-        if (lane_is_of_experts(options, &tensors[t]))
+        if (is_ep_sharded(options, &tensors[t]))
             continue;
-        for (uint32_t l = 0; l < lanes && parts != NULL; l++)
-            lane_tensor_join(&tensors[t], lanes, l, parts + l * part + before, whole + total);
+        for (uint32_t l = 0; l < ranks && parts != NULL; l++)
+            sharded_tensor_join(&tensors[t], ranks, l, parts + l * part + before, whole + total);
         before += own_count(options, layer, &tensors[t]);
         total += tensors[t].count;
     }
     return total;
 }
 
-/* One tensor of experts, or a table, from where it begins in each lane's part. */
+/* One tensor of experts, or a table, from where it begins in each rank's part. */
 static void experts_tensor_join(const ty_stage_options *options, uint32_t layer,
-                                const lane_tensor *tensor, uint64_t part, const float *parts,
+                                const sharded_tensor *tensor, uint64_t part, const float *parts,
                                 float *whole)
 {
-    const uint32_t experts = lane_expert_count(options), lanes = lane_count(options);
+    const uint32_t experts = ep_size_of(options), ranks = tp_size_of(options);
     uint64_t first;
-    lane_place place;
-    const lane_tensor here = lane_tensor_here(options, layer, tensor, &first, &place);
+    shard_place place;
+    const sharded_tensor here = sharded_tensor_here(options, layer, tensor, &first, &place);
 
-    if (lane_of_table(options, layer) != TY_NO_LAYER) {
+    if (ep_rank_of_table(options, layer) != TY_NO_LAYER) {
         memcpy(whole, parts, tensor->count * sizeof *whole);
         return;
     }
     for (uint32_t e = 0; e < experts; e++)
-        for (uint32_t l = 0; l < (tensor->is_table ? 1 : lanes); l++)
-            lane_tensor_join(&here, place.lanes, tensor->is_table ? e : l,
-                             parts + (e * lanes + l) * part,
-                             whole + (tensor->is_table ? 0 : e * here.count));
+        for (uint32_t l = 0; l < (tensor->is_table ? 1 : ranks); l++)
+            sharded_tensor_join(&here, place.ranks, tensor->is_table ? e : l,
+                                parts + (e * ranks + l) * part,
+                                whole + (tensor->is_table ? 0 : e * here.count));
 }
 
 uint64_t stage_parameters_experts_join(const ty_stage_options *options,
@@ -275,12 +275,12 @@ uint64_t stage_parameters_experts_join(const ty_stage_options *options,
 {
     const uint32_t index = layer - options->first_layer;
     const uint64_t part = placed->expert_offsets[index + 1] - placed->expert_offsets[index];
-    lane_tensor tensors[LAYER_MAX_TENSORS] = {0};
+    sharded_tensor tensors[LAYER_MAX_TENSORS] = {0};
     const uint32_t count = ty_layer_tensors(options->workload, layer, tensors);
     uint64_t before = 0, total = 0;
 
     for (uint32_t t = 0; t < count; t++) {
-        if (!lane_is_of_experts(options, &tensors[t]))
+        if (!is_ep_sharded(options, &tensors[t]))
             continue;
         if (parts != NULL)
             experts_tensor_join(options, layer, &tensors[t], part, parts + before, whole + total);

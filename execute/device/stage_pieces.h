@@ -11,7 +11,7 @@
  * shard of each rank is one piece. With two runs a rank has one from the front and one from the
  * end, as context-parallel ranks have tokens. */
 typedef struct stage_pieces {
-    uint64_t batch, lanes, runs, run;
+    uint64_t batch, ranks, runs, run;
 } stage_pieces;
 
 #endif

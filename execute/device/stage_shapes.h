@@ -10,7 +10,7 @@
 /** Tensor-parallel ranks that shard a node's layer; 1 without. */
 static inline uint32_t stage_shards(const ty_stage_device *stage, const stage_node *node)
 {
-    return node->is_divided ? lane_count(&stage->options) : 1;
+    return node->is_divided ? tp_size_of(&stage->options) : 1;
 }
 
 /** Whether recomputing begins at the output of the first product of a node's layer. */

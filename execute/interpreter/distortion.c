@@ -89,7 +89,7 @@ void interpreter_distortion_measure(ty_interpreter *in, uint32_t index, uint32_t
     own = &in->distortion->probes[index];
     if (own->codec == NULL)
         return;
-    gradients = interpreter_gradients(in, bucket->held, step) + bucket->offset;
+    gradients = interpreter_gradients(in, bucket->virtual_stage, step) + bucket->offset;
     residual_clear(own->codec);
     for (uint32_t p = 0; p < ty_compression_phases(&own->codec->options.compression); p++)
         ty_codec_encode(own->codec, p, gradients);

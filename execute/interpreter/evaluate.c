@@ -1,5 +1,5 @@
 /* Evaluation: the test set forward through the pipeline with the weights as they are. */
-#include "interpreter_lanes.h"
+#include "interpreter_parallel.h"
 #include "sharding.h"
 
 enum { SUM_TAG = 3, BATCH_TAG = 4, STATISTICS_TAG = 9 };
@@ -8,8 +8,8 @@ typedef struct totals {
     double loss_sum, correct, labels;
 } totals;
 
-/* Sums doubles over all processes: tensor lanes all know the same loss, so its mean is that of one;
- * context and expert lanes know it of their tokens. */
+/* Sums doubles over all processes: tensor-parallel ranks all know the same loss, so its mean is
+ * that of one; context-parallel and expert-parallel ranks know it of their tokens. */
 static ty_status sum_over_ranks(ty_interpreter *in, double *values, uint32_t count, ty_error *error)
 {
     return ty_collective_run(in->options.transport,
@@ -23,17 +23,18 @@ static ty_status sum_over_ranks(ty_interpreter *in, double *values, uint32_t cou
                              error);
 }
 
-/* Replicas, and expert lanes of each, have seen different samples: what they know of them is
- * averaged. */
-ty_status interpreter_statistics_average(ty_interpreter *in, const held_stage *held,
-                                         ty_error *error)
+/* Replicas, and expert-parallel ranks of each, have seen different samples: what they know of them
+ * is averaged. */
+ty_status interpreter_statistics_average(ty_interpreter *in,
+                                         const virtual_stage_state *virtual_stage, ty_error *error)
 {
     const ty_plan *plan = in->options.plan;
-    const uint32_t lanes = ty_plan_lanes(plan, TY_EXPERT_LANES);
-    const uint32_t replicas = plan->stages[held->stage].replicas * lanes;
-    const uint32_t first = ty_plan_first_rank(plan, held->stage), width = ty_plan_width(plan);
+    const uint32_t ranks = ty_plan_parallel_size(plan, TY_EXPERT_PARALLEL);
+    const uint32_t replicas = plan->stages[virtual_stage->stage].replicas * ranks;
+    const uint32_t first = ty_plan_first_replica(plan, virtual_stage->stage),
+                   width = ty_plan_replica_ranks(plan);
     uint64_t count = 0, i;
-    float *own = in->options.backend->statistics(held->device, &count), *statistics = own;
+    float *own = in->options.backend->statistics(virtual_stage->device, &count), *statistics = own;
     uint32_t *members = NULL, q;
     ty_status status = TY_OK;
 
@@ -44,11 +45,12 @@ ty_status interpreter_statistics_average(ty_interpreter *in, const held_stage *h
     members = ty_alloc(replicas, sizeof *members);
     TY_CHECK(ty_check_memory(members != NULL && statistics != NULL, error), status, cleanup);
     if (in->memory != NULL)
-        TY_CHECK(in->memory->read(held->device, statistics, own, count * sizeof *own, error),
-                 status, cleanup);
+        TY_CHECK(
+            in->memory->read(virtual_stage->device, statistics, own, count * sizeof *own, error),
+            status, cleanup);
     for (q = 0; q < replicas; q++)
-        members[q] = (first + q / lanes) * width +
-                     ty_plan_lane_along(plan, TY_EXPERT_LANES, in->lane, q % lanes);
+        members[q] = (first + q / ranks) * width +
+                     ty_plan_rank_along(plan, TY_EXPERT_PARALLEL, in->replica_rank, q % ranks);
     TY_CHECK(ty_collective_run(in->options.transport,
                                &(ty_collective_options){.kind = TY_ALL_REDUCE,
                                                         .algorithm = TY_RING,
@@ -63,7 +65,8 @@ ty_status interpreter_statistics_average(ty_interpreter *in, const held_stage *h
     for (i = 0; i < count; i++)
         statistics[i] /= (float)replicas;
     if (in->memory != NULL)
-        status = in->memory->write(held->device, own, statistics, count * sizeof *own, error);
+        status =
+            in->memory->write(virtual_stage->device, own, statistics, count * sizeof *own, error);
 cleanup:
     if (in->memory != NULL)
         ty_free(statistics);
@@ -76,35 +79,35 @@ static ty_status evaluating_set(ty_interpreter *in, bool is_evaluating, ty_error
     const ty_device_backend *backend = in->options.backend;
     ty_status status = TY_OK;
 
-    for (uint32_t h = 0; h < in->held_count && backend->set_evaluating != NULL && status == TY_OK;
-         h++) {
-        backend->set_evaluating(in->held[h].device, is_evaluating);
+    for (uint32_t h = 0;
+         h < in->virtual_stage_count && backend->set_evaluating != NULL && status == TY_OK; h++) {
+        backend->set_evaluating(in->virtual_stages[h].device, is_evaluating);
         if (is_evaluating)
-            status = interpreter_statistics_average(in, &in->held[h], error);
+            status = interpreter_statistics_average(in, &in->virtual_stages[h], error);
     }
     return status;
 }
 
-static ty_status load(ty_interpreter *in, const held_stage *held, const ty_dataset *dataset,
-                      uint64_t batch, ty_error *error)
+static ty_status load(ty_interpreter *in, const virtual_stage_state *virtual_stage,
+                      const ty_dataset *dataset, uint64_t batch, ty_error *error)
 {
     const uint64_t first =
         batch * in->options.plan->micro_batch_size + interpreter_first_sample(in);
-    const whole_sample rows = interpreter_slot_rows(in, held, 0);
+    const whole_sample rows = interpreter_slot_rows(in, virtual_stage, 0);
     ty_status status = TY_OK;
 
-    for (uint64_t j = 0; j < interpreter_lane_samples(in); j++)
+    for (uint64_t j = 0; j < interpreter_rank_samples(in); j++)
         ty_dataset_expect(dataset, first + j);
-    for (uint64_t j = 0; j < interpreter_lane_samples(in) && status == TY_OK; j++)
+    for (uint64_t j = 0; j < interpreter_rank_samples(in) && status == TY_OK; j++)
         status = interpreter_sample_load(in, &rows, dataset, first + j, j, error);
     return status;
 }
 
 /* One micro-batch's activation from the stage before, into slot 0. */
-static ty_status cut_receive(ty_interpreter *in, const held_stage *held, uint32_t from,
-                             uint64_t bytes, ty_error *error)
+static ty_status cut_receive(ty_interpreter *in, const virtual_stage_state *virtual_stage,
+                             uint32_t from, uint64_t bytes, ty_error *error)
 {
-    float *input = in->options.backend->input(held->device, 0);
+    float *input = in->options.backend->input(virtual_stage->device, 0);
     void *host = input;
     ty_status status;
 
@@ -113,20 +116,20 @@ static ty_status cut_receive(ty_interpreter *in, const held_stage *held, uint32_
     status = ty_transport_receive(in->options.transport, from, BATCH_TAG, host, bytes, error);
     if (in->memory != NULL) {
         if (status == TY_OK)
-            status = in->memory->write(held->device, input, host, bytes, error);
+            status = in->memory->write(virtual_stage->device, input, host, bytes, error);
         ty_free(host);
     }
     return status;
 }
 
-static ty_status cut_send(ty_interpreter *in, const held_stage *held, uint32_t to, uint64_t bytes,
-                          ty_error *error)
+static ty_status cut_send(ty_interpreter *in, const virtual_stage_state *virtual_stage, uint32_t to,
+                          uint64_t bytes, ty_error *error)
 {
     const float *output = NULL;
     float *owned = NULL;
     ty_status status;
 
-    TY_CHECK(interpreter_host_floats(in, in->options.backend->output(held->device, 0),
+    TY_CHECK(interpreter_host_floats(in, in->options.backend->output(virtual_stage->device, 0),
                                      bytes / sizeof(float), &output, &owned, error),
              status, done);
     status = ty_transport_send(in->options.transport, to, BATCH_TAG, output, bytes, error);
@@ -135,30 +138,35 @@ done:
     return status;
 }
 
-static uint32_t rank_of(const ty_plan *plan, uint32_t stage, uint64_t batch)
+static uint32_t replica_of(const ty_plan *plan, uint32_t stage, uint64_t batch)
 {
-    return ty_plan_first_rank(plan, stage) + (uint32_t)(batch % plan->stages[stage].replicas);
+    return ty_plan_first_replica(plan, stage) + (uint32_t)(batch % plan->stages[stage].replicas);
 }
 
-static ty_status pass(ty_interpreter *in, const held_stage *held, const ty_dataset *dataset,
-                      uint64_t batch, totals *sum, ty_error *error)
+static ty_status pass(ty_interpreter *in, const virtual_stage_state *virtual_stage,
+                      const ty_dataset *dataset, uint64_t batch, totals *sum, ty_error *error)
 {
     const ty_plan *plan = in->options.plan;
     const ty_device_backend *backend = in->options.backend;
-    bool is_first = held->stage == 0, is_last = held->stage + 1 == plan->stage_count;
+    bool is_first = virtual_stage->stage == 0,
+         is_last = virtual_stage->stage + 1 == plan->stage_count;
     double loss_sum = 0;
     uint64_t correct = 0, labels = 0;
 
     if (is_first || is_last)
-        TY_TRY(load(in, held, dataset, batch, error));
+        TY_TRY(load(in, virtual_stage, dataset, batch, error));
     if (!is_first)
-        TY_TRY(cut_receive(in, held, interpreter_process(in, rank_of(plan, held->stage - 1, batch)),
-                           ty_plan_transfer_bytes(plan, held->stage, TY_ACTIVATION), error));
-    TY_TRY(interpreter_forward_alone(in, held, true, error));
+        TY_TRY(cut_receive(in, virtual_stage,
+                           interpreter_rank(in, replica_of(plan, virtual_stage->stage - 1, batch)),
+                           ty_plan_transfer_bytes(plan, virtual_stage->stage, TY_ACTIVATION),
+                           error));
+    TY_TRY(interpreter_forward_alone(in, virtual_stage, true, error));
     if (!is_last)
-        return cut_send(in, held, interpreter_process(in, rank_of(plan, held->stage + 1, batch)),
-                        ty_plan_transfer_bytes(plan, held->stage + 1, TY_ACTIVATION), error);
-    backend->loss(held->device, 0, &loss_sum, &correct, &labels);
+        return cut_send(in, virtual_stage,
+                        interpreter_rank(in, replica_of(plan, virtual_stage->stage + 1, batch)),
+                        ty_plan_transfer_bytes(plan, virtual_stage->stage + 1, TY_ACTIVATION),
+                        error);
+    backend->loss(virtual_stage->device, 0, &loss_sum, &correct, &labels);
     sum->loss_sum += loss_sum;
     sum->correct += (double)correct;
     sum->labels += (double)labels;
@@ -169,18 +177,18 @@ static ty_status pass(ty_interpreter *in, const held_stage *held, const ty_datas
 static ty_status test(ty_interpreter *in, const ty_dataset *dataset, uint64_t batches, totals *sum,
                       ty_error *error)
 {
-    const uint32_t replicas = in->options.plan->stages[in->position].replicas;
+    const uint32_t replicas = in->options.plan->stages[in->pipeline_rank].replicas;
     uint64_t batch;
 
     if (scenario_plays(&in->scenario))
         return scenario_test(&in->scenario, &sum->loss_sum, &sum->correct, &sum->labels, error);
     for (batch = in->replica; batch < batches; batch += replicas)
-        for (uint32_t h = 0; h < in->held_count; h++)
-            TY_TRY(pass(in, &in->held[h], dataset, batch, sum, error));
+        for (uint32_t h = 0; h < in->virtual_stage_count; h++)
+            TY_TRY(pass(in, &in->virtual_stages[h], dataset, batch, sum, error));
     /* The others have one more, whose gathers are for all. */
     if (batch - in->replica < batches)
-        for (uint32_t h = 0; h < in->held_count; h++)
-            TY_TRY(interpreter_forward_alone(in, &in->held[h], false, error));
+        for (uint32_t h = 0; h < in->virtual_stage_count; h++)
+            TY_TRY(interpreter_forward_alone(in, &in->virtual_stages[h], false, error));
     return TY_OK;
 }
 

@@ -1,26 +1,26 @@
 /* Gradients and weights of whole layers, whatever the plan: all gradients of a step in one file,
  * which the tests compare between plans, and the weights for weights_save.c. */
-#include "interpreter_lanes.h"
+#include "interpreter_parallel.h"
 #include "sharding.h"
 
 #include <string.h>
 
-enum { GRADIENT_TAG = 5, LANES_TAG = 10 };
+enum { GRADIENT_TAG = 5, PARALLEL_TAG = 10 };
 
 typedef struct part {
     uint64_t offset, count;
 } part;
 
-/* On a rank of the layer's position. */
-static const held_stage *held_of_layer(const ty_interpreter *in, uint32_t layer)
+/* On a rank of the layer's pipeline rank. */
+static const virtual_stage_state *virtual_stage_of_layer(const ty_interpreter *in, uint32_t layer)
 {
     const ty_plan *plan = in->options.plan;
-    return &in->held[ty_plan_stage_of_layer(plan, layer) / ty_plan_position_count(plan)];
+    return &in->virtual_stages[ty_plan_stage_of_layer(plan, layer) / ty_plan_pipeline_size(plan)];
 }
 
 static ty_stage_device *device_of_layer(const ty_interpreter *in, uint32_t layer)
 {
-    return held_of_layer(in, layer)->device;
+    return virtual_stage_of_layer(in, layer)->device;
 }
 
 typedef enum number_kind { GRADIENTS, WEIGHTS } number_kind;
@@ -28,14 +28,14 @@ typedef enum number_kind { GRADIENTS, WEIGHTS } number_kind;
 /* On the device of a layer: gradients of the step that ended last, or the present weights. */
 static float *numbers_of(const ty_interpreter *in, uint32_t layer, number_kind of)
 {
-    const held_stage *held = held_of_layer(in, layer);
+    const virtual_stage_state *virtual_stage = virtual_stage_of_layer(in, layer);
 
-    return of == WEIGHTS ? in->options.backend->parameters(held->device)
-                         : interpreter_gradients(in, held, in->controls_done - 1);
+    return of == WEIGHTS ? in->options.backend->parameters(virtual_stage->device)
+                         : interpreter_gradients(in, virtual_stage, in->controls_done - 1);
 }
 
 /* What a layer's numbers on this rank are, in their order: the matrix that is tied to another
- * stage, if the layer owns one, its experts, if lanes divide them, and between them the rest. */
+ * stage, if the layer owns one, its experts, if ranks divide them, and between them the rest. */
 typedef enum part_kind { PART_TIED, PART_OWN, PART_EXPERTS, PART_COUNT } part_kind;
 
 static void parts_of(const ty_interpreter *in, uint32_t layer, part parts[PART_COUNT])
@@ -49,7 +49,7 @@ static void parts_of(const ty_interpreter *in, uint32_t layer, part parts[PART_C
                                             &parts[PART_TIED].count);
     }
     in->options.backend->slice(device, layer, 1, &parts[PART_OWN].offset, &parts[PART_OWN].count);
-    if (ty_plan_lanes(plan, TY_EXPERT_LANES) > 1)
+    if (ty_plan_parallel_size(plan, TY_EXPERT_PARALLEL) > 1)
         in->options.backend->expert_slice(device, layer, 1, &parts[PART_EXPERTS].offset,
                                           &parts[PART_EXPERTS].count);
 }
@@ -58,11 +58,12 @@ static void parts_of(const ty_interpreter *in, uint32_t layer, part parts[PART_C
 static ty_status floats_read(const ty_interpreter *in, uint32_t layer, number_kind of, part from,
                              float *to, ty_error *error)
 {
-    const float *gathered = held_of_layer(in, layer)->gathered;
+    const float *gathered = virtual_stage_of_layer(in, layer)->gathered;
 
     if (in->memory != NULL && gathered == NULL)
-        return in->memory->read(in->held[0].device, to, numbers_of(in, layer, of) + from.offset,
-                                from.count * sizeof *to, error);
+        return in->memory->read(in->virtual_stages[0].device, to,
+                                numbers_of(in, layer, of) + from.offset, from.count * sizeof *to,
+                                error);
     memcpy(to, (gathered != NULL ? gathered : numbers_of(in, layer, of)) + from.offset,
            from.count * sizeof *to);
     return TY_OK;
@@ -76,31 +77,32 @@ static uint64_t joined(const ty_interpreter *in, uint32_t layer, part_kind kind,
 
     return kind == PART_EXPERTS
                ? backend->experts_join(device, layer, parts, whole)
-               : backend->lanes_join(device, layer, kind == PART_TIED, parts, whole);
+               : backend->shards_join(device, layer, kind == PART_TIED, parts, whole);
 }
 
-static ty_status row_gather(ty_interpreter *in, ty_lane_kind kind, float *parts, uint64_t count,
+static ty_status row_gather(ty_interpreter *in, ty_parallelism kind, float *parts, uint64_t count,
                             ty_error *error)
 {
-    const lane_row *lanes = &in->lanes[kind];
+    const process_group *group = &in->groups[kind];
 
     return ty_collective_run(in->options.transport,
                              &(ty_collective_options){.kind = TY_ALL_GATHER,
-                                                      .members = lanes->members,
-                                                      .member_count = lanes->count,
+                                                      .members = group->members,
+                                                      .member_count = group->count,
                                                       .data = parts,
                                                       .count = count,
                                                       .element = TY_ELEMENT_FLOAT,
-                                                      .tag = LANES_TAG},
+                                                      .tag = PARALLEL_TAG},
                              error);
 }
 
-/* A part of all lanes that divide it, [expert lanes, of experts][tensor lanes], on each of them;
- * the others have the same. */
-static ty_status lanes_join(ty_interpreter *in, uint32_t layer, number_kind of, part_kind kind,
-                            part own, float **whole, uint64_t *count, ty_error *error)
+/* A part of all ranks that divide it, [expert-parallel ranks, of experts][tensor-parallel ranks],
+ * on each of them; the others have the same. */
+static ty_status shards_join(ty_interpreter *in, uint32_t layer, number_kind of, part_kind kind,
+                             part own, float **whole, uint64_t *count, ty_error *error)
 {
-    const lane_row *tensor = &in->lanes[TY_TENSOR_LANES], *expert = &in->lanes[TY_EXPERT_LANES];
+    const process_group *tensor = &in->groups[TY_TENSOR_PARALLEL],
+                        *expert = &in->groups[TY_EXPERT_PARALLEL];
     const uint64_t rows = kind == PART_EXPERTS ? expert->count : 1, row = tensor->count * own.count;
     float *parts = ty_alloc(rows * row, sizeof *parts);
     float *here;
@@ -109,12 +111,12 @@ static ty_status lanes_join(ty_interpreter *in, uint32_t layer, number_kind of, 
     *count = own.count > 0 ? joined(in, layer, kind, NULL, NULL) : 0;
     *whole = ty_alloc(*count, sizeof **whole);
     TY_CHECK(ty_check_memory(parts != NULL && *whole != NULL, error), status, cleanup);
-    here = parts + (kind == PART_EXPERTS ? expert->position * row : 0);
-    TY_CHECK(floats_read(in, layer, of, own, here + tensor->position * own.count, error), status,
+    here = parts + (kind == PART_EXPERTS ? expert->rank * row : 0);
+    TY_CHECK(floats_read(in, layer, of, own, here + tensor->rank * own.count, error), status,
              cleanup);
-    TY_CHECK(row_gather(in, TY_TENSOR_LANES, here, own.count, error), status, cleanup);
+    TY_CHECK(row_gather(in, TY_TENSOR_PARALLEL, here, own.count, error), status, cleanup);
     if (kind == PART_EXPERTS)
-        TY_CHECK(row_gather(in, TY_EXPERT_LANES, parts, row, error), status, cleanup);
+        TY_CHECK(row_gather(in, TY_EXPERT_PARALLEL, parts, row, error), status, cleanup);
     if (own.count > 0)
         joined(in, layer, kind, parts, *whole);
 cleanup:
@@ -122,12 +124,13 @@ cleanup:
     return status;
 }
 
-/* A table that one lane has whole, on that one and the first. */
+/* A table that one rank has whole, on that one and the first. */
 static ty_status table_fetch(ty_interpreter *in, uint32_t layer, number_kind of, part own,
-                             uint32_t lane, float **whole, uint64_t *count, ty_error *error)
+                             uint32_t replica_rank, float **whole, uint64_t *count, ty_error *error)
 {
-    const uint32_t owner = ty_plan_lane_along(in->options.plan, TY_EXPERT_LANES, 0, lane);
-    const uint32_t first_process = in->rank * ty_plan_width(in->options.plan);
+    const uint32_t owner =
+        ty_plan_rank_along(in->options.plan, TY_EXPERT_PARALLEL, 0, replica_rank);
+    const uint32_t first_process = in->stage_replica * ty_plan_replica_ranks(in->options.plan);
     ty_transport *transport = in->options.transport;
     const float *numbers = numbers_of(in, layer, of) + own.offset;
     ty_status status = TY_OK;
@@ -135,13 +138,13 @@ static ty_status table_fetch(ty_interpreter *in, uint32_t layer, number_kind of,
     *count = joined(in, layer, PART_EXPERTS, NULL, NULL);
     *whole = ty_alloc(*count, sizeof **whole);
     TY_TRY(ty_check_memory(*whole != NULL, error));
-    if (in->lane == owner)
+    if (in->replica_rank == owner)
         joined(in, layer, PART_EXPERTS, numbers, *whole);
-    if (in->lane == owner && owner > 0)
-        status = ty_transport_send(transport, first_process, LANES_TAG, *whole,
+    if (in->replica_rank == owner && owner > 0)
+        status = ty_transport_send(transport, first_process, PARALLEL_TAG, *whole,
                                    *count * sizeof **whole, error);
-    if (in->lane == 0 && owner > 0)
-        status = ty_transport_receive(transport, first_process + owner, LANES_TAG, *whole,
+    if (in->replica_rank == 0 && owner > 0)
+        status = ty_transport_receive(transport, first_process + owner, PARALLEL_TAG, *whole,
                                       *count * sizeof **whole, error);
     return status;
 }
@@ -156,20 +159,20 @@ static ty_status part_whole(ty_interpreter *in, uint32_t layer, number_kind of, 
 
     if (kind == PART_EXPERTS && plan->table_shard == TY_TABLES_TABLE &&
         ty_layer_is_bag(&plan->workload->layers[layer])) {
-        const uint32_t lane =
-            ty_table_lane(plan->workload, in->lanes[TY_EXPERT_LANES].count, layer);
-        status = table_fetch(in, layer, of, own, lane, owned, count, error);
+        const uint32_t replica_rank =
+            ty_table_rank(plan->workload, in->groups[TY_EXPERT_PARALLEL].count, layer);
+        status = table_fetch(in, layer, of, own, replica_rank, owned, count, error);
         *gradients = *owned;
         return status;
     }
-    if ((kind == PART_EXPERTS && own.count > 0) || in->lanes[TY_TENSOR_LANES].count > 1) {
-        status = lanes_join(in, layer, of, kind, own, owned, count, error);
+    if ((kind == PART_EXPERTS && own.count > 0) || in->groups[TY_TENSOR_PARALLEL].count > 1) {
+        status = shards_join(in, layer, of, kind, own, owned, count, error);
         *gradients = *owned;
         return status;
     }
     *count = own.count;
-    if (held_of_layer(in, layer)->gathered != NULL) {
-        *gradients = held_of_layer(in, layer)->gathered + own.offset;
+    if (virtual_stage_of_layer(in, layer)->gathered != NULL) {
+        *gradients = virtual_stage_of_layer(in, layer)->gathered + own.offset;
         return TY_OK;
     }
     return interpreter_host_floats(in, numbers_of(in, layer, of) + own.offset, own.count, gradients,
@@ -200,9 +203,9 @@ static ty_status part_send(ty_transport *transport, const float *gradients, uint
                              error);
 }
 
-/* One part from its rank's first lane to the end of the file's text on process 0. */
-static ty_status part_move(ty_interpreter *in, uint32_t rank, uint32_t layer, number_kind of,
-                           part_kind kind, part own, ty_text *text, ty_error *error)
+/* One part from its rank's first rank to the end of the file's text on process 0. */
+static ty_status part_move(ty_interpreter *in, uint32_t stage_replica, uint32_t layer,
+                           number_kind of, part_kind kind, part own, ty_text *text, ty_error *error)
 {
     ty_transport *transport = in->options.transport;
     const float *gradients = NULL;
@@ -210,16 +213,17 @@ static ty_status part_move(ty_interpreter *in, uint32_t rank, uint32_t layer, nu
     uint64_t count = 0;
     ty_status status = TY_OK;
 
-    if (in->rank == rank)
+    if (in->stage_replica == stage_replica)
         TY_CHECK(part_whole(in, layer, of, kind, own, &gradients, &owned, &count, error), status,
                  cleanup);
-    if (interpreter_is_first_lane(in, rank) && rank != 0)
+    if (interpreter_is_first_rank(in, stage_replica) && stage_replica != 0)
         TY_CHECK(part_send(transport, gradients, count, error), status, cleanup);
     if (transport->rank != 0)
         goto cleanup;
-    if (rank != 0) {
-        TY_CHECK(part_receive(transport, interpreter_process(in, rank), &owned, &count, error),
-                 status, cleanup);
+    if (stage_replica != 0) {
+        TY_CHECK(
+            part_receive(transport, interpreter_rank(in, stage_replica), &owned, &count, error),
+            status, cleanup);
         gradients = owned;
     }
     ty_text_append(text, (const char *)gradients, count * sizeof *gradients);
@@ -232,10 +236,10 @@ static ty_status layer_move(ty_interpreter *in, uint32_t layer, number_kind of, 
                             ty_error *error)
 {
     const ty_plan *plan = in->options.plan;
-    uint32_t from = ty_plan_first_rank(plan, ty_plan_stage_of_layer(plan, layer));
+    uint32_t from = ty_plan_first_replica(plan, ty_plan_stage_of_layer(plan, layer));
     part parts[PART_COUNT] = {{0, 0}};
 
-    if (in->rank == from)
+    if (in->stage_replica == from)
         parts_of(in, layer, parts);
     for (int k = 0; k < PART_COUNT; k++)
         TY_TRY(part_move(in, from, layer, of, (part_kind)k, parts[k], text, error));
@@ -261,13 +265,14 @@ ty_status interpreter_weights_ready(ty_interpreter *in, ty_error *error)
 {
     ty_status status = interpreter_gather_all(in, false, error);
 
-    for (uint32_t h = 0; h < in->held_count && status == TY_OK; h++) {
-        const held_stage *held = &in->held[h];
+    for (uint32_t h = 0; h < in->virtual_stage_count && status == TY_OK; h++) {
+        const virtual_stage_state *virtual_stage = &in->virtual_stages[h];
 
-        if (held->version_count > 1)
-            in->options.backend->select(held->device, in->controls_done % held->version_count);
+        if (virtual_stage->version_count > 1)
+            in->options.backend->select(virtual_stage->device,
+                                        in->controls_done % virtual_stage->version_count);
         if (in->options.backend->statistics != NULL)
-            status = interpreter_statistics_average(in, held, error);
+            status = interpreter_statistics_average(in, virtual_stage, error);
     }
     return status;
 }

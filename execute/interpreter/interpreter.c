@@ -2,8 +2,8 @@
 #include "interpreter_buckets.h"
 #include "interpreter_exchange.h"
 #include "interpreter_input.h"
-#include "interpreter_lanes.h"
 #include "interpreter_messages.h"
+#include "interpreter_parallel.h"
 #include "interpreter_replay.h"
 #include "interpreter_watches.h"
 #include "machine.h"
@@ -41,14 +41,15 @@ static ty_status streams_make(ty_interpreter *in, ty_error *error)
     return TY_OK;
 }
 
-static bool is_of(const ty_interpreter *in, const held_stage *held,
+static bool is_of(const ty_interpreter *in, const virtual_stage_state *virtual_stage,
                   const ty_instruction *instruction)
 {
-    return instruction->stage == held->stage && interpreter_has_slot(in, instruction);
+    return instruction->stage == virtual_stage->stage && interpreter_has_slot(in, instruction);
 }
 
 /* In which order compute meets a stage's micro-batches of one step: those furthest ahead first. */
-static ty_status forward_order_find(const ty_interpreter *in, held_stage *held, ty_error *error)
+static ty_status forward_order_find(const ty_interpreter *in, virtual_stage_state *virtual_stage,
+                                    ty_error *error)
 {
     uint32_t i, met = 0, ahead;
     bool *is_met = ty_alloc(in->local_micro_batches, sizeof *is_met);
@@ -60,31 +61,31 @@ static ty_status forward_order_find(const ty_interpreter *in, held_stage *held, 
 
             if ((forward->op != TY_OP_FORWARD && forward->op != TY_OP_LOAD) ||
                 forward->stream != TY_STREAM_COMPUTE || forward->lead != ahead ||
-                !is_of(in, held, forward) || is_met[forward->micro_batch])
+                !is_of(in, virtual_stage, forward) || is_met[forward->micro_batch])
                 continue;
             is_met[forward->micro_batch] = true;
-            held->forward_order[met++] = forward->micro_batch;
+            virtual_stage->forward_order[met++] = forward->micro_batch;
         }
     }
     ty_free(is_met);
     return TY_OK;
 }
 
-static void instructions_count(const ty_interpreter *in, held_stage *held)
+static void instructions_count(const ty_interpreter *in, virtual_stage_state *virtual_stage)
 {
     uint32_t i, ahead = 0; /* of the first backward: a step begins with what is furthest ahead */
 
-    held->first_backward = NO_INDEX;
+    virtual_stage->first_backward = NO_INDEX;
     for (i = 0; i < in->program->instruction_count; i++) {
         const ty_instruction *instruction = &in->program->instructions[i];
 
-        if (!is_of(in, held, instruction))
+        if (!is_of(in, virtual_stage, instruction))
             continue;
-        held->micro_batch_left[instruction->micro_batch]++;
-        held->micro_batch_held[instruction->micro_batch] += instruction->op != TY_OP_SEND;
+        virtual_stage->micro_batch_left[instruction->micro_batch]++;
+        virtual_stage->micro_batch_held[instruction->micro_batch] += instruction->op != TY_OP_SEND;
         if ((instruction->op == TY_OP_BACKWARD || instruction->op == TY_OP_BACKWARD_WEIGHT) &&
-            (held->first_backward == NO_INDEX || instruction->lead > ahead)) {
-            held->first_backward = instruction->micro_batch;
+            (virtual_stage->first_backward == NO_INDEX || instruction->lead > ahead)) {
+            virtual_stage->first_backward = instruction->micro_batch;
             ahead = instruction->lead;
         }
     }
@@ -92,35 +93,41 @@ static void instructions_count(const ty_interpreter *in, held_stage *held)
 
 /* Which micro-batches a stage has, in which order compute meets them, and how many instructions
  * each has. */
-static ty_status micro_batches_make(ty_interpreter *in, held_stage *held, ty_error *error)
+static ty_status micro_batches_make(ty_interpreter *in, virtual_stage_state *virtual_stage,
+                                    ty_error *error)
 {
     uint32_t i, count = in->local_micro_batches;
     ty_status status;
 
-    held->forward_order = ty_alloc(count, sizeof *held->forward_order);
-    held->micro_batch_left = ty_alloc(count, sizeof *held->micro_batch_left);
-    held->micro_batch_held = ty_alloc(count, sizeof *held->micro_batch_held);
-    held->micro_batches = ty_alloc(count, in->window * sizeof *held->micro_batches);
-    TY_TRY(ty_check_memory(held->forward_order != NULL && held->micro_batch_left != NULL &&
-                               held->micro_batch_held != NULL && held->micro_batches != NULL,
-                           error));
-    status = forward_order_find(in, held, error);
-    instructions_count(in, held);
+    virtual_stage->forward_order = ty_alloc(count, sizeof *virtual_stage->forward_order);
+    virtual_stage->micro_batch_left = ty_alloc(count, sizeof *virtual_stage->micro_batch_left);
+    virtual_stage->micro_batch_held = ty_alloc(count, sizeof *virtual_stage->micro_batch_held);
+    virtual_stage->micro_batches =
+        ty_alloc(count, in->window * sizeof *virtual_stage->micro_batches);
+    TY_TRY(ty_check_memory(
+        virtual_stage->forward_order != NULL && virtual_stage->micro_batch_left != NULL &&
+            virtual_stage->micro_batch_held != NULL && virtual_stage->micro_batches != NULL,
+        error));
+    status = forward_order_find(in, virtual_stage, error);
+    instructions_count(in, virtual_stage);
     for (i = 0; i < in->window * count; i++) {
-        held->micro_batches[i] = (micro_batch_state){.slot = NO_INDEX,
-                                                     .held = held->micro_batch_held[i % count],
-                                                     .left = held->micro_batch_left[i % count]};
+        virtual_stage->micro_batches[i] =
+            (micro_batch_state){.slot = NO_INDEX,
+                                .held = virtual_stage->micro_batch_held[i % count],
+                                .left = virtual_stage->micro_batch_left[i % count]};
     }
     return status;
 }
 
-static ty_status slots_make(held_stage *held, ty_error *error)
+static ty_status slots_make(virtual_stage_state *virtual_stage, ty_error *error)
 {
-    held->slots = ty_alloc(held->slot_count, sizeof *held->slots);
-    held->free_slots = ty_alloc(held->slot_count, sizeof *held->free_slots);
-    TY_TRY(ty_check_memory(held->slots != NULL && held->free_slots != NULL, error));
-    for (uint32_t i = 0; i < held->slot_count; i++)
-        held->free_slots[held->free_count++] = held->slot_count - 1 - i;
+    virtual_stage->slots = ty_alloc(virtual_stage->slot_count, sizeof *virtual_stage->slots);
+    virtual_stage->free_slots =
+        ty_alloc(virtual_stage->slot_count, sizeof *virtual_stage->free_slots);
+    TY_TRY(
+        ty_check_memory(virtual_stage->slots != NULL && virtual_stage->free_slots != NULL, error));
+    for (uint32_t i = 0; i < virtual_stage->slot_count; i++)
+        virtual_stage->free_slots[virtual_stage->free_count++] = virtual_stage->slot_count - 1 - i;
     return TY_OK;
 }
 
@@ -181,49 +188,50 @@ static double local_share(const ty_plan *plan)
     return plan->workload->local_steps > 1 ? plan->stages[0].replicas : 1;
 }
 
-static ty_status device_open(ty_interpreter *in, held_stage *held, ty_error *error)
+static ty_status device_open(ty_interpreter *in, virtual_stage_state *virtual_stage,
+                             ty_error *error)
 {
     const ty_plan *plan = in->options.plan;
-    const ty_plan_stage *stage = &plan->stages[held->stage];
+    const ty_plan_stage *stage = &plan->stages[virtual_stage->stage];
     const ty_device_backend *backend = in->options.backend;
     ty_stage_options options = {.workload = plan->workload,
                                 .first_layer = stage->first_layer,
                                 .layer_count = stage->layer_count,
-                                .micro_batch_size = interpreter_lane_samples(in),
-                                .slots = held->slot_count,
+                                .micro_batch_size = interpreter_rank_samples(in),
+                                .slots = virtual_stage->slot_count,
                                 .recompute = stage->recompute,
                                 .recompute_blocks = stage->recompute_blocks,
                                 .loss_scale = local_share(plan) / ((double)plan->global_batch *
                                                                    (double)in->labels_per_sample),
                                 .seed = plan->seed,
                                 .weights = in->options.weights,
-                                .tied_layer = tied_layer(plan, held->stage),
+                                .tied_layer = tied_layer(plan, virtual_stage->stage),
                                 .precision = in->options.precision,
                                 .is_deterministic = in->options.is_deterministic,
                                 .local_rank = in->options.transport->local_rank,
                                 .splits_backward = ty_schedule_at(plan->schedule)->splits_backward,
-                                .versions = held->version_count,
+                                .versions = virtual_stage->version_count,
                                 .gradient_sets = in->gradient_sets,
                                 .is_sharded = in->shares_weights || in->shares_gradients,
-                                .lanes = interpreter_lane_group(in)};
+                                .parallel = interpreter_parallel_group(in)};
     ty_status status;
 
-    if (held == in->held) {
-        in->scenario.slots = held->slot_count;
+    if (virtual_stage == in->virtual_stages) {
+        in->scenario.slots = virtual_stage->slot_count;
         TY_CHECK(scenario_start(&in->scenario, &options, error), status, done);
-        held->device = in->scenario.device;
+        virtual_stage->device = in->scenario.device;
     }
-    if (held->device == NULL) {
+    if (virtual_stage->device == NULL) {
         TY_CHECK(backend->supports(options.workload, stage->first_layer, stage->layer_count, error),
                  status, done);
-        TY_CHECK(backend->open(&options, &held->device, error), status, done);
+        TY_CHECK(backend->open(&options, &virtual_stage->device, error), status, done);
     }
-    in->scenario.device = in->held->device;
+    in->scenario.device = in->virtual_stages->device;
     if (in->memory != NULL)
         return TY_OK; /* the backend keeps it */
-    held->optimizer_state =
-        ty_alloc_large(backend->parameter_count(held->device), in->state_count * sizeof(float));
-    if (held->optimizer_state == NULL)
+    virtual_stage->optimizer_state = ty_alloc_large(backend->parameter_count(virtual_stage->device),
+                                                    in->state_count * sizeof(float));
+    if (virtual_stage->optimizer_state == NULL)
         status = ty_check_memory(false, error);
 done:
     return status;
@@ -232,27 +240,28 @@ done:
 /* One is sent while the next is played. */
 enum { ACTOR_SLOTS = 2 };
 
-static ty_status held_open(ty_interpreter *in, ty_error *error)
+static ty_status virtual_stages_open(ty_interpreter *in, ty_error *error)
 {
     const ty_plan *plan = in->options.plan;
-    const uint32_t positions = ty_plan_position_count(plan);
+    const uint32_t pipeline_size = ty_plan_pipeline_size(plan);
 
-    in->held = ty_alloc(ty_plan_interleave(plan), sizeof *in->held);
-    TY_TRY(ty_check_memory(in->held != NULL, error));
-    in->held_count = ty_plan_interleave(plan);
-    for (uint32_t h = 0; h < in->held_count; h++) {
-        held_stage *held = &in->held[h];
+    in->virtual_stages = ty_alloc(ty_plan_virtual_stages(plan), sizeof *in->virtual_stages);
+    TY_TRY(ty_check_memory(in->virtual_stages != NULL, error));
+    in->virtual_stage_count = ty_plan_virtual_stages(plan);
+    for (uint32_t h = 0; h < in->virtual_stage_count; h++) {
+        virtual_stage_state *virtual_stage = &in->virtual_stages[h];
 
-        held->stage = in->position + h * positions;
-        held->version_count = version_count(in);
-        held->sends_gradient =
-            plan->stages[held->stage].first_layer > ty_workload_first_backward(plan->workload);
-        held->slot_count = ty_plan_is_of_actors(plan, in->position)
-                               ? ACTOR_SLOTS
-                               : ty_program_peak_in_flight(in->options.program, held->stage);
-        TY_TRY(micro_batches_make(in, held, error));
-        TY_TRY(slots_make(held, error));
-        TY_TRY(device_open(in, held, error));
+        virtual_stage->stage = in->pipeline_rank + h * pipeline_size;
+        virtual_stage->version_count = version_count(in);
+        virtual_stage->sends_gradient = plan->stages[virtual_stage->stage].first_layer >
+                                        ty_workload_first_backward(plan->workload);
+        virtual_stage->slot_count =
+            ty_plan_is_of_actors(plan, in->pipeline_rank)
+                ? ACTOR_SLOTS
+                : ty_program_peak_in_flight(in->options.program, virtual_stage->stage);
+        TY_TRY(micro_batches_make(in, virtual_stage, error));
+        TY_TRY(slots_make(virtual_stage, error));
+        TY_TRY(device_open(in, virtual_stage, error));
     }
     return TY_OK;
 }
@@ -284,21 +293,21 @@ ty_status ty_interpreter_open(const ty_interpreter_options *options, ty_interpre
     TY_TRY(ty_check_memory(in != NULL, error));
     in->options = *options;
     in->memory = options->backend->memory;
-    in->rank = options->transport->rank / ty_plan_width(plan);
-    in->lane = options->transport->rank % ty_plan_width(plan);
-    in->position = ty_plan_stage_of_rank(plan, in->rank);
-    in->replica = in->rank - ty_plan_first_rank(plan, in->position);
-    in->program = &options->program->stages[in->position];
-    in->lead = ty_program_lead(options->program, in->position);
+    in->stage_replica = options->transport->rank / ty_plan_replica_ranks(plan);
+    in->replica_rank = options->transport->rank % ty_plan_replica_ranks(plan);
+    in->pipeline_rank = ty_plan_stage_of_replica(plan, in->stage_replica);
+    in->replica = in->stage_replica - ty_plan_first_replica(plan, in->pipeline_rank);
+    in->program = &options->program->stages[in->pipeline_rank];
+    in->lead = ty_program_lead(options->program, in->pipeline_rank);
     in->window = interpreter_window(plan, options->program);
     in->scenario = (scenario_run){.hooks = scenario_of(plan->workload, options->backend->is_timed),
                                   .plan = plan,
                                   .backend = options->backend,
-                                  .position = in->position,
+                                  .position = in->pipeline_rank,
                                   .replica = in->replica,
                                   .window = in->window};
     in->gradient_sets = options->backend->is_timed ? 1 : plan->staleness + 1;
-    in->local_micro_batches = plan->micro_batches / plan->stages[in->position].replicas;
+    in->local_micro_batches = plan->micro_batches / plan->stages[in->pipeline_rank].replicas;
     in->state_count = ty_optimizer_state_count(&plan->optimizer);
     in->labels_per_sample = options->backend->is_timed ? 1 : ty_labels_per_sample(plan->workload);
     interpreter_sharing_find(in);
@@ -307,16 +316,16 @@ ty_status ty_interpreter_open(const ty_interpreter_options *options, ty_interpre
         ty_free(in);
         return status;
     }
-    TY_CHECK(interpreter_lanes_open(in, error), status, cleanup);
+    TY_CHECK(interpreter_groups_open(in, error), status, cleanup);
     TY_CHECK(streams_make(in, error), status, cleanup);
     TY_CHECK(state_make(in, error), status, cleanup);
     TY_CHECK(interpreter_messages_open(in, error), status, cleanup);
     TY_CHECK(interpreter_exchange_open(in, error), status, cleanup);
     TY_CHECK(interpreter_noise_open(in, error), status, cleanup);
     TY_CHECK(interpreter_busy_open(in, error), status, cleanup);
-    TY_CHECK(held_open(in, error), status, cleanup);
+    TY_CHECK(virtual_stages_open(in, error), status, cleanup);
     TY_CHECK(interpreter_input_open(in, error), status, cleanup);
-    TY_CHECK(interpreter_held_check(in, error), status, cleanup);
+    TY_CHECK(interpreter_virtual_stages_check(in, error), status, cleanup);
     TY_CHECK(interpreter_buckets_open(in, error), status, cleanup);
     if (interpreter_is_timed(in))
         TY_CHECK(interpreter_replay_open(in, error), status, cleanup);
@@ -366,7 +375,7 @@ ty_status ty_interpreter_connect(ty_interpreter *in, ty_error *error)
     ty_link_options options = {.plan = in->options.plan,
                                .program = in->options.program,
                                .backend = in->options.backend,
-                               .stage = in->held[0].device,
+                               .stage = in->virtual_stages[0].device,
                                .transport = in->options.transport,
                                .ring = link_ring,
                                .context = in};
@@ -377,28 +386,29 @@ ty_status ty_interpreter_connect(ty_interpreter *in, ty_error *error)
     options.all_to_all_bytes = largest_all_to_all(in);
     TY_CHECK(ty_device_link_open(&options, &in->link, error), status, done);
     TY_CHECK(interpreter_staging_open(in, error), status, done);
-    options.is_of_lanes = true;
+    options.is_inside_replica = true;
     /* Of unequal parts, which are not staged: the link need only know that there are any. */
-    options.all_to_all_bytes = ty_plan_lanes(in->options.plan, TY_EXPERT_LANES) > 1 ? 1 : 0;
+    options.all_to_all_bytes =
+        ty_plan_parallel_size(in->options.plan, TY_EXPERT_PARALLEL) > 1 ? 1 : 0;
     options.ring = NULL; /* the thread of the passes looks all the time */
-    if (ty_plan_width(in->options.plan) > 1)
-        status = ty_device_link_open(&options, &in->lane_link, error);
+    if (ty_plan_replica_ranks(in->options.plan) > 1)
+        status = ty_device_link_open(&options, &in->parallel_link, error);
 done:
     return status;
 }
 
-static void held_close(ty_interpreter *in, held_stage *held)
+static void virtual_stage_close(ty_interpreter *in, virtual_stage_state *virtual_stage)
 {
-    if (held->device != NULL)
-        in->options.backend->close(held->device);
-    ty_free(held->optimizer_state);
-    ty_free(held->gathered);
-    ty_free(held->forward_order);
-    ty_free(held->micro_batch_left);
-    ty_free(held->micro_batch_held);
-    ty_free(held->micro_batches);
-    ty_free(held->slots);
-    ty_free(held->free_slots);
+    if (virtual_stage->device != NULL)
+        in->options.backend->close(virtual_stage->device);
+    ty_free(virtual_stage->optimizer_state);
+    ty_free(virtual_stage->gathered);
+    ty_free(virtual_stage->forward_order);
+    ty_free(virtual_stage->micro_batch_left);
+    ty_free(virtual_stage->micro_batch_held);
+    ty_free(virtual_stage->micro_batches);
+    ty_free(virtual_stage->slots);
+    ty_free(virtual_stage->free_slots);
 }
 
 void ty_interpreter_close(ty_interpreter *in)
@@ -410,8 +420,8 @@ void ty_interpreter_close(ty_interpreter *in)
     interpreter_cancel(in);
     if (in->link != NULL)
         in->link->close(in->link);
-    if (in->lane_link != NULL)
-        in->lane_link->close(in->lane_link);
+    if (in->parallel_link != NULL)
+        in->parallel_link->close(in->parallel_link);
     interpreter_buckets_close(in);
     interpreter_replay_close(in);
     interpreter_messages_close(in);
@@ -419,11 +429,11 @@ void ty_interpreter_close(ty_interpreter *in)
     interpreter_distortion_close(in);
     interpreter_input_close(in);
     if (scenario_close(&in->scenario))
-        in->held[0].device = NULL;
-    for (uint32_t i = 0; i < in->held_count; i++)
-        held_close(in, &in->held[i]);
-    ty_free(in->held);
-    interpreter_lanes_close(in);
+        in->virtual_stages[0].device = NULL;
+    for (uint32_t i = 0; i < in->virtual_stage_count; i++)
+        virtual_stage_close(in, &in->virtual_stages[i]);
+    ty_free(in->virtual_stages);
+    interpreter_groups_close(in);
     for (s = 0; s < TY_STREAM_COUNT; s++)
         ty_free(in->streams[s].instructions);
     ty_free(in->left_in_step);
@@ -447,7 +457,7 @@ static ty_status outcome(ty_interpreter *in, ty_error *error)
 {
     if (in->failure != TY_OK) {
         in->options.transport->is_broken = true;
-        return ty_fail(error, in->failure, "rank %u: %s", in->rank, in->error.message);
+        return ty_fail(error, in->failure, "rank %u: %s", in->stage_replica, in->error.message);
     }
     if (in->is_diverged)
         return ty_fail(error, TY_ELIMIT,
@@ -478,10 +488,10 @@ static void stretch_start(ty_interpreter *in, uint32_t until)
 /* What is asked of the device between runs is asked of the newest weights. */
 static void newest_select(ty_interpreter *in)
 {
-    for (uint32_t h = 0; h < in->held_count; h++) {
-        if (in->held[h].version_count > 1)
-            in->options.backend->select(in->held[h].device,
-                                        in->controls_done % in->held[h].version_count);
+    for (uint32_t h = 0; h < in->virtual_stage_count; h++) {
+        if (in->virtual_stages[h].version_count > 1)
+            in->options.backend->select(in->virtual_stages[h].device,
+                                        in->controls_done % in->virtual_stages[h].version_count);
     }
 }
 
@@ -494,7 +504,7 @@ ty_status ty_interpreter_run(ty_interpreter *in, uint32_t until, ty_error *error
     stretch_start(in, until);
     if (pthread_create(&compute, NULL, interpreter_compute, in) != 0) {
         in->options.transport->is_broken = true;
-        return ty_fail(error, TY_EBACKEND, "rank %u: no thread to compute with", in->rank);
+        return ty_fail(error, TY_EBACKEND, "rank %u: no thread to compute with", in->stage_replica);
     }
     status = interpreter_communicate(in, &detail);
     if (status != TY_OK)
@@ -525,13 +535,13 @@ static void graphs_describe(const ty_interpreter *in, ty_text *text)
 {
     ty_device_graphs all = {0};
 
-    for (uint32_t h = 0; h < in->held_count && in->memory->graphs != NULL; h++) {
-        const ty_device_graphs held = in->memory->graphs(in->held[h].device);
-        all.count += held.count;
-        all.replays += held.replays;
-        all.queued += held.queued;
+    for (uint32_t h = 0; h < in->virtual_stage_count && in->memory->graphs != NULL; h++) {
+        const ty_device_graphs graphs = in->memory->graphs(in->virtual_stages[h].device);
+        all.count += graphs.count;
+        all.replays += graphs.replays;
+        all.queued += graphs.queued;
         if (all.given_up == NULL)
-            all.given_up = held.given_up;
+            all.given_up = graphs.given_up;
     }
     ty_text_addf(text, ", %u graphs for %llu of %llu passes", (unsigned)all.count,
                  (unsigned long long)all.replays, (unsigned long long)(all.replays + all.queued));
@@ -545,8 +555,8 @@ uint64_t ty_interpreter_peak_memory_bytes(const ty_interpreter *in)
 
     if (in->memory == NULL)
         return ty_machine_peak_memory_bytes();
-    for (uint32_t h = 0; h < in->held_count; h++)
-        bytes += in->memory->peak_bytes(in->held[h].device);
+    for (uint32_t h = 0; h < in->virtual_stage_count; h++)
+        bytes += in->memory->peak_bytes(in->virtual_stages[h].device);
     return bytes;
 }
 
@@ -557,7 +567,7 @@ ty_status ty_interpreter_describe(const ty_interpreter *in, char **out, ty_error
     *out = NULL;
     if (in->memory == NULL)
         return TY_OK;
-    ty_text_addf(&text, "%s, link %s", in->memory->describe(in->held[0].device),
+    ty_text_addf(&text, "%s, link %s", in->memory->describe(in->virtual_stages[0].device),
                  in->link != NULL ? in->link->name : "none");
     graphs_describe(in, &text);
     return ty_text_take(&text, out, error);

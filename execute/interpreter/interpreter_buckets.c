@@ -1,6 +1,6 @@
 /* A rank's buckets: their slices, members, compressors, and the optimizer's state. */
 #include "interpreter_buckets.h"
-#include "interpreter_lanes.h"
+#include "interpreter_parallel.h"
 #include "interpreter_watches.h"
 #include "sharding.h"
 
@@ -42,7 +42,8 @@ static ty_status codec_open(ty_interpreter *in, uint32_t index, ty_error *error)
     if (in->memory == NULL && status == TY_OK)
         status = interpreter_distortion_open(in, &options, index, error);
     if (in->memory != NULL)
-        status = in->memory->codec_open(state->held->device, &options, &state->codec, error);
+        status =
+            in->memory->codec_open(state->virtual_stage->device, &options, &state->codec, error);
     ty_free(matrices);
     return status;
 }
@@ -52,7 +53,7 @@ static ty_status bucket_hosts(const ty_interpreter *in, const ty_bucket *bucket,
                               bucket_state *state, ty_error *error)
 {
     const ty_plan *plan = in->options.plan;
-    const uint32_t width = ty_plan_width(plan);
+    const uint32_t width = ty_plan_replica_ranks(plan);
 
     if (bucket->algorithm != TY_HIERARCHICAL || state->member_count < 2)
         return TY_OK;
@@ -60,26 +61,26 @@ static ty_status bucket_hosts(const ty_interpreter *in, const ty_bucket *bucket,
     TY_TRY(ty_check_memory(state->hosts != NULL, error));
     for (uint32_t i = 0; i < state->member_count; i++)
         state->hosts[i] = ty_cluster_device_host(
-            plan->cluster,
-            ty_plan_device_of_lane(plan, state->members[i] / width, state->members[i] % width));
+            plan->cluster, ty_plan_device_of_replica_rank(plan, state->members[i] / width,
+                                                          state->members[i] % width));
     return TY_OK;
 }
 
 /* The stage here that has a bucket's parameters. */
-static held_stage *bucket_holder(ty_interpreter *in, const ty_bucket *bucket)
+static virtual_stage_state *bucket_holder(ty_interpreter *in, const ty_bucket *bucket)
 {
-    const uint32_t positions = ty_plan_position_count(in->options.plan);
+    const uint32_t pipeline_size = ty_plan_pipeline_size(in->options.plan);
     const uint32_t stage =
-        bucket->stage % positions == in->position ? bucket->stage : bucket->tied_stage;
+        bucket->stage % pipeline_size == in->pipeline_rank ? bucket->stage : bucket->tied_stage;
 
-    return &in->held[stage / positions];
+    return &in->virtual_stages[stage / pipeline_size];
 }
 
 void interpreter_bucket_slice(const ty_interpreter *in, uint32_t index, uint32_t first_layer,
                               uint32_t layer_count, uint64_t *offset, uint64_t *count)
 {
     const ty_device_backend *backend = in->options.backend;
-    const ty_stage_device *device = in->buckets[index].held->device;
+    const ty_stage_device *device = in->buckets[index].virtual_stage->device;
 
     if (in->options.plan->buckets[index].of_experts)
         backend->expert_slice(device, first_layer, layer_count, offset, count);
@@ -97,13 +98,14 @@ static ty_status bucket_open(ty_interpreter *in, uint32_t index, ty_error *error
     if (!state->is_member)
         return TY_OK;
     TY_TRY(bucket_hosts(in, bucket, state, error));
-    state->held = bucket_holder(in, bucket);
+    state->virtual_stage = bucket_holder(in, bucket);
     if (interpreter_is_timed(in)) {
         interpreter_share_find(in, index);
         return TY_OK;
     }
     if (bucket->tied_stage != TY_NO_STAGE)
-        in->options.backend->tied_slice(state->held->device, &state->offset, &state->count);
+        in->options.backend->tied_slice(state->virtual_stage->device, &state->offset,
+                                        &state->count);
     else
         interpreter_bucket_slice(in, index, bucket->first_layer, bucket->layer_count,
                                  &state->offset, &state->count);
@@ -138,12 +140,13 @@ static ty_status states_open(ty_interpreter *in, ty_error *error)
         return TY_OK;
     ranges = interpreter_kept_room(in);
     TY_TRY(ty_check_memory(ranges != NULL, error));
-    for (uint32_t h = 0; h < in->held_count && status == TY_OK; h++) {
-        const uint32_t count = interpreter_kept_ranges(in, &in->held[h], ranges);
+    for (uint32_t h = 0; h < in->virtual_stage_count && status == TY_OK; h++) {
+        const uint32_t count = interpreter_kept_ranges(in, &in->virtual_stages[h], ranges);
 
         if (in->shares_weights || in->shares_gradients)
-            TY_CHECK(interpreter_sharing_open(in, &in->held[h], error), status, done);
-        status = in->memory->state_open(in->held[h].device, in->state_count, ranges, count, error);
+            TY_CHECK(interpreter_sharing_open(in, &in->virtual_stages[h], error), status, done);
+        status = in->memory->state_open(in->virtual_stages[h].device, in->state_count, ranges,
+                                        count, error);
     }
 done:
     ty_free(ranges);
@@ -189,5 +192,5 @@ void interpreter_servers_name(const ty_interpreter *in, uint32_t bucket,
     options->parts = map->parts + map->first_parts[bucket];
     options->part_count = map->first_parts[bucket + 1] - map->first_parts[bucket];
     options->server_count = in->options.plan->servers.count;
-    options->first_server = ty_plan_process_count(in->options.plan);
+    options->first_server = ty_plan_rank_count(in->options.plan);
 }

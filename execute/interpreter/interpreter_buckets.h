@@ -7,8 +7,8 @@
 
 typedef struct bucket_state {
     bool is_member;
-    held_stage *held;       /* whose parameters they are */
-    uint64_t offset, count; /* in the gradients */
+    virtual_stage_state *virtual_stage; /* whose parameters they are */
+    uint64_t offset, count;             /* in the gradients */
     uint32_t member_count, position;
     uint32_t *members; /* processes with these gradients */
     uint32_t *hosts;   /* [member_count] of a hierarchical exchange; else NULL */
@@ -47,7 +47,7 @@ exchange_kind interpreter_exchange_kind(const ty_interpreter *interpreter, uint3
 ty_status interpreter_update(ty_interpreter *interpreter, uint32_t bucket, uint32_t step,
                              ty_error *error) TY_MUST_CHECK;
 /* Gradients of a step are their own where those of others are still under way. */
-void interpreter_gradients_select(const ty_interpreter *interpreter, const held_stage *held,
-                                  uint32_t step);
+void interpreter_gradients_select(const ty_interpreter *interpreter,
+                                  const virtual_stage_state *virtual_stage, uint32_t step);
 
 #endif

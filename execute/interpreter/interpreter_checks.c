@@ -7,13 +7,14 @@ static ty_status tags_fit(const ty_interpreter *in, ty_error *error)
 {
     const ty_plan *plan = in->options.plan;
 
-    if ((uint64_t)plan->micro_batches * in->held_count >= TAG_INDEX_LIMIT / in->window ||
+    if ((uint64_t)plan->micro_batches * in->virtual_stage_count >= TAG_INDEX_LIMIT / in->window ||
         plan->bucket_count >= TAG_INDEX_LIMIT / in->window)
-        return ty_fail(error, TY_EUNSUPPORTED,
-                       "found %u micro-batches in %u stages a position and %u buckets, expected "
-                       "fewer than %u",
-                       plan->micro_batches, in->held_count, plan->bucket_count,
-                       TAG_INDEX_LIMIT / in->window);
+        return ty_fail(
+            error, TY_EUNSUPPORTED,
+            "found %u micro-batches in %u stages a pipeline rank and %u buckets, expected "
+            "fewer than %u",
+            plan->micro_batches, in->virtual_stage_count, plan->bucket_count,
+            TAG_INDEX_LIMIT / in->window);
     return TY_OK;
 }
 
@@ -31,7 +32,7 @@ static ty_status buffers_there(ty_interpreter *in, ty_error *error)
         if ((instruction->op != TY_OP_SEND && instruction->op != TY_OP_RECEIVE) ||
             in->scenario.hooks->buffer != NULL)
             continue;
-        device = interpreter_held(in, instruction)->device;
+        device = interpreter_virtual_stage(in, instruction)->device;
         if (instruction->op == TY_OP_SEND)
             buffer =
                 is_activation ? backend->output(device, 0) : backend->input_gradient(device, 0);
@@ -41,13 +42,13 @@ static ty_status buffers_there(ty_interpreter *in, ty_error *error)
         if (buffer == NULL)
             return ty_fail(error, TY_EUNSUPPORTED,
                            "program: /stages/%u/instructions/%u: the stage has no %s to %s",
-                           in->position, i, is_activation ? "activation" : "gradient",
+                           in->pipeline_rank, i, is_activation ? "activation" : "gradient",
                            ty_op_name(instruction->op));
     }
     return TY_OK;
 }
 
-ty_status interpreter_held_check(ty_interpreter *in, ty_error *error)
+ty_status interpreter_virtual_stages_check(ty_interpreter *in, ty_error *error)
 {
     ty_status status = tags_fit(in, error);
 
@@ -112,18 +113,18 @@ static ty_status check_backend(const ty_device_backend *backend, const ty_plan *
         what = "late gradients (staleness)";
     if (backend->backward_weight == NULL && ty_schedule_at(plan->schedule)->splits_backward)
         what = "backward in two parts";
-    if (backend->lanes_join == NULL && ty_plan_width(plan) > 1)
+    if (backend->shards_join == NULL && ty_plan_replica_ranks(plan) > 1)
         what = "tensor or context parallelism";
-    if (backend->expert_slice == NULL && ty_plan_lanes(plan, TY_EXPERT_LANES) > 1)
+    if (backend->expert_slice == NULL && ty_plan_parallel_size(plan, TY_EXPERT_PARALLEL) > 1)
         what = "expert parallelism";
     if (backend->memory != NULL && ty_workload_has_teacher(plan->workload))
         what = "a teacher";
     if (precision == TY_PRECISION_FP16 && plan->exchange_order != NULL)
         what = "an order of exchanges in fp16";
-    /* Their threads would both ask the lanes about overflows. */
+    /* Their threads would both ask the ranks about overflows. */
     if (precision == TY_PRECISION_FP16 && plan->workload->local_steps > 1 &&
-        ty_plan_width(plan) > 1)
-        what = "local steps of lanes in fp16";
+        ty_plan_replica_ranks(plan) > 1)
+        what = "local steps of ranks in fp16";
     if (what == NULL)
         return TY_OK;
     return ty_fail(error, TY_EUNSUPPORTED, "backend \"%s\" cannot run plan \"%s\" yet: found %s",
@@ -139,7 +140,8 @@ static ty_status check_variant(const ty_plan *plan, ty_error *error)
 
     if (!ty_variant_changes(&plan->deployment.variant))
         return TY_OK;
-    if (ty_plan_lanes(plan, TY_TENSOR_LANES) > 1 || ty_plan_lanes(plan, TY_EXPERT_LANES) > 1)
+    if (ty_plan_parallel_size(plan, TY_TENSOR_PARALLEL) > 1 ||
+        ty_plan_parallel_size(plan, TY_EXPERT_PARALLEL) > 1)
         what = "tensor or expert parallelism, where no rank has whole ones";
     for (uint32_t l = 0; l < w->layer_count; l++) {
         const uint32_t owner = w->layers[l].tied_to;

@@ -2,7 +2,7 @@
  * compute instruction has to wait anyway. */
 #include "interpreter_buckets.h"
 #include "interpreter_input.h"
-#include "interpreter_lanes.h"
+#include "interpreter_parallel.h"
 #include "interpreter_replay.h"
 #include "sharding.h"
 
@@ -30,19 +30,19 @@ static uint32_t version_of(const ty_interpreter *in, const ty_instruction *forwa
 /* Forward chooses the weights, recomputing and backward use the same. */
 static void version_select(ty_interpreter *in, const ty_instruction *pass, uint32_t step)
 {
-    held_stage *held = interpreter_held(in, pass);
+    virtual_stage_state *virtual_stage = interpreter_virtual_stage(in, pass);
     micro_batch_state *batch;
     uint32_t version;
 
-    if (held->version_count == 1)
+    if (virtual_stage->version_count == 1)
         return;
     pthread_mutex_lock(&in->lock);
     batch = interpreter_micro_batch(in, pass, step);
     if (pass->op == TY_OP_FORWARD)
-        batch->version = version_of(in, pass, step) % held->version_count;
+        batch->version = version_of(in, pass, step) % virtual_stage->version_count;
     version = batch->version;
     pthread_mutex_unlock(&in->lock);
-    in->options.backend->select(held->device, version);
+    in->options.backend->select(virtual_stage->device, version);
 }
 
 static void loss_add(ty_interpreter *in, uint32_t step, double sum, double count)
@@ -57,7 +57,7 @@ static ty_status run_forward(ty_interpreter *in, const ty_instruction *forward, 
                              uint32_t slot, ty_error *error)
 {
     const ty_plan *plan = in->options.plan;
-    ty_stage_device *device = interpreter_held(in, forward)->device;
+    ty_stage_device *device = interpreter_virtual_stage(in, forward)->device;
     double loss_sum = 0;
     uint64_t correct = 0, labels = 0;
     ty_status status;
@@ -83,39 +83,40 @@ static ty_status run_recompute(ty_interpreter *in, const ty_instruction *recompu
                                uint32_t slot, ty_error *error)
 {
     version_select(in, recompute, step);
-    return in->options.backend->recompute(interpreter_held(in, recompute)->device, slot,
+    return in->options.backend->recompute(interpreter_virtual_stage(in, recompute)->device, slot,
                                           recompute->first_layer, recompute->layer_count, error);
 }
 
 static ty_status run_backward(ty_interpreter *in, const ty_instruction *backward, uint32_t step,
                               uint32_t slot, ty_error *error)
 {
-    const held_stage *held = interpreter_held(in, backward);
+    const virtual_stage_state *virtual_stage = interpreter_virtual_stage(in, backward);
 
     version_select(in, backward, step);
-    interpreter_gradients_select(in, held, step);
-    return in->options.backend->backward(held->device, slot, backward->first_layer,
-                                         backward->layer_count,
-                                         backward->micro_batch == held->first_backward, error);
+    interpreter_gradients_select(in, virtual_stage, step);
+    return in->options.backend->backward(
+        virtual_stage->device, slot, backward->first_layer, backward->layer_count,
+        backward->micro_batch == virtual_stage->first_backward, error);
 }
 
 static ty_status run_backward_input(ty_interpreter *in, const ty_instruction *backward,
                                     uint32_t step, uint32_t slot, ty_error *error)
 {
     (void)step;
-    return in->options.backend->backward_input(interpreter_held(in, backward)->device, slot,
-                                               backward->first_layer, backward->layer_count, error);
+    return in->options.backend->backward_input(interpreter_virtual_stage(in, backward)->device,
+                                               slot, backward->first_layer, backward->layer_count,
+                                               error);
 }
 
 static ty_status run_backward_weight(ty_interpreter *in, const ty_instruction *backward,
                                      uint32_t step, uint32_t slot, ty_error *error)
 {
-    const held_stage *held = interpreter_held(in, backward);
+    const virtual_stage_state *virtual_stage = interpreter_virtual_stage(in, backward);
 
-    interpreter_gradients_select(in, held, step);
+    interpreter_gradients_select(in, virtual_stage, step);
     return in->options.backend->backward_weight(
-        held->device, slot, backward->first_layer, backward->layer_count,
-        backward->micro_batch == held->first_backward, error);
+        virtual_stage->device, slot, backward->first_layer, backward->layer_count,
+        backward->micro_batch == virtual_stage->first_backward, error);
 }
 
 /* Weights that were averaged have been updated before. */
@@ -130,8 +131,8 @@ static ty_status run_update(ty_interpreter *in, const ty_instruction *update, ui
         return TY_OK;
     if (hooks->gradient != NULL)
         hooks->gradient(&in->scenario, bucket->offset, bucket->count,
-                        interpreter_gradients(in, bucket->held, step) + bucket->offset);
-    TY_TRY(interpreter_lanes_sum(in, update->bucket, step, error));
+                        interpreter_gradients(in, bucket->virtual_stage, step) + bucket->offset);
+    TY_TRY(interpreter_tp_sum(in, update->bucket, step, error));
     TY_TRY(interpreter_update(in, update->bucket, step, error));
     if (hooks->updated != NULL)
         hooks->updated(&in->scenario, update->bucket, step);
@@ -176,7 +177,7 @@ static bool is_ready(ty_interpreter *in, uint32_t index, uint32_t step)
     batch = interpreter_micro_batch(in, next, step);
     if (batch->slot == NO_INDEX)
         return false;
-    slot = &interpreter_held(in, next)->slots[batch->slot];
+    slot = &interpreter_virtual_stage(in, next)->slots[batch->slot];
     if (next->op == TY_OP_FORWARD && next->stage > 0 && !batch->is_placed)
         return false;
     if (next->op == TY_OP_FORWARD ||
@@ -204,8 +205,8 @@ static ty_status run_one(ty_interpreter *in, ty_stream stream, stream_cursor *at
     if (next->op == TY_OP_BACKWARD)
         interpreter_backward_starts(in, next);
     pthread_mutex_unlock(&in->lock);
-    for (uint32_t h = 0; h < in->held_count && is_scaled; h++) /* steps may overlap */
-        in->memory->scale_loss(in->held[h].device, loss_scale);
+    for (uint32_t h = 0; h < in->virtual_stage_count && is_scaled; h++) /* steps may overlap */
+        in->memory->scale_loss(in->virtual_stages[h].device, loss_scale);
     if (interpreter_is_timed(in))
         status = interpreter_play(in, index, start_s, error);
     else
@@ -240,7 +241,7 @@ void *interpreter_compute(void *argument)
     ty_error error = {0};
     ty_status status = TY_OK;
 
-    if (interpreter_is_timed(in) || ty_plan_width(in->options.plan) > 1)
+    if (interpreter_is_timed(in) || ty_plan_replica_ranks(in->options.plan) > 1)
         interpreter_sleep_finely();
     status = interpreter_input_start(in, &error);
     pthread_mutex_lock(&in->lock);

@@ -63,7 +63,8 @@ static ty_status bucket_exchange(ty_interpreter *in, const ty_instruction *excha
         return replay_start(in, exchange, tag, error);
     if (kind == EXCHANGE_WEIGHTS) { /* FedAvg: McMahan et al., 2017, algorithm 1 */
         TY_TRY(interpreter_update(in, exchange->bucket, step, error));
-        options.data = in->options.backend->parameters(bucket->held->device) + bucket->offset;
+        options.data =
+            in->options.backend->parameters(bucket->virtual_stage->device) + bucket->offset;
     } else if (in->scenario.hooks->exchange != NULL) {
         in->scenario.hooks->exchange(&in->scenario, &options);
     } else if (bucket->codec != NULL) {
@@ -138,7 +139,7 @@ static uint32_t ready_collective(ty_interpreter *in, uint32_t *step)
 static ty_status weights_average(const ty_interpreter *in, const bucket_state *bucket,
                                  uint32_t divisor, ty_error *error)
 {
-    ty_stage_device *device = bucket->held->device;
+    ty_stage_device *device = bucket->virtual_stage->device;
     float *weights;
 
     if (in->memory != NULL)

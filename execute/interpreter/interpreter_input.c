@@ -6,7 +6,7 @@
  * same either way.
  */
 #include "interpreter_input.h"
-#include "interpreter_lanes.h"
+#include "interpreter_parallel.h"
 #include "interpreter_replay.h"
 
 #include <math.h>
@@ -63,7 +63,7 @@ static void samples_expect(const ty_interpreter *in, const ty_instruction *load,
         load_position(in, load, is_last ? 0 : load->micro_batch + 1, is_last ? step + 1 : step)};
 
     for (size_t i = 0; i < 2; i++)
-        for (uint64_t j = 0; j < interpreter_lane_samples(in); j++) {
+        for (uint64_t j = 0; j < interpreter_rank_samples(in); j++) {
             bool has_label;
             ty_dataset_expect(dataset, ty_dataset_visited(dataset, in->options.plan->seed,
                                                           starts[i] + j, &has_label));
@@ -81,7 +81,7 @@ static void source_await(ty_interpreter *in)
         return;
     if (!(a->begun_s > 0))
         a->begun_s = ty_now_s();
-    a->begun_s += each_s * interpreter_lane_samples(in);
+    a->begun_s += each_s * interpreter_rank_samples(in);
     interpreter_sleep_until(a->begun_s);
 }
 
@@ -97,7 +97,7 @@ static ty_status batch_make(ty_interpreter *in, const ty_instruction *load, uint
     samples_expect(in, load, step);
     if (load->stage == 0)
         source_await(in);
-    for (uint64_t j = 0; j < interpreter_lane_samples(in) && status == TY_OK; j++) {
+    for (uint64_t j = 0; j < interpreter_rank_samples(in) && status == TY_OK; j++) {
         bool has_label;
         const uint64_t sample = ty_dataset_visited(dataset, seed, position + j, &has_label);
 
@@ -195,17 +195,19 @@ bool interpreter_batch_is_ready(const ty_interpreter *in)
 /* ---- Loading ------------------------------------------------------------------------------- */
 
 /* The slot gets the batch's input, and the batch what was the slot's. */
-static ty_status batch_take(ty_interpreter *in, held_stage *held, uint32_t slot, ty_error *error)
+static ty_status batch_take(ty_interpreter *in, virtual_stage_state *virtual_stage, uint32_t slot,
+                            ty_error *error)
 {
     struct input_ahead *a = in->ahead;
     ahead_batch *batch = &a->batches[a->taken % BATCHES_AHEAD];
-    const whole_sample to = interpreter_slot_rows(in, held, slot);
-    const uint64_t samples = interpreter_lane_samples(in);
+    const whole_sample to = interpreter_slot_rows(in, virtual_stage, slot);
+    const uint64_t samples = interpreter_rank_samples(in);
 
     if (batch->status != TY_OK)
         return ty_fail(error, batch->status, "%s", batch->error.message);
     if (to.input != NULL)
-        batch->rows.input = in->options.backend->swap_input(held->device, slot, batch->rows.input);
+        batch->rows.input =
+            in->options.backend->swap_input(virtual_stage->device, slot, batch->rows.input);
     if (to.tokens != NULL)
         memcpy(to.tokens, batch->rows.tokens,
                samples * interpreter_row_inputs(in) * sizeof *to.tokens);
@@ -222,7 +224,7 @@ static ty_status batch_take(ty_interpreter *in, held_stage *held, uint32_t slot,
 ty_status interpreter_load(ty_interpreter *in, const ty_instruction *load, uint32_t step,
                            uint32_t slot, ty_error *error)
 {
-    held_stage *held = interpreter_held(in, load);
+    virtual_stage_state *virtual_stage = interpreter_virtual_stage(in, load);
     const double start_s = ty_now_s();
     whole_sample rows;
     ty_status status;
@@ -230,8 +232,8 @@ ty_status interpreter_load(ty_interpreter *in, const ty_instruction *load, uint3
     if (in->scenario.hooks->load != NULL)
         return in->scenario.hooks->load(&in->scenario, load, step, slot, error);
     if (in->ahead->is_running)
-        return batch_take(in, held, slot, error);
-    rows = interpreter_slot_rows(in, held, slot);
+        return batch_take(in, virtual_stage, slot, error);
+    rows = interpreter_slot_rows(in, virtual_stage, slot);
     status = batch_make(in, load, step, &rows, error);
     in->ahead->slow_batches = ty_now_s() - start_s > handover_s ? in->ahead->slow_batches + 1 : 0;
     if (status != TY_OK || !in->ahead->is_allowed || in->ahead->slow_batches < SLOW_BATCHES)
@@ -250,7 +252,7 @@ static float *input_make(const ty_interpreter *in, ahead_batch *batch, uint64_t 
     unsigned char *room;
 
     if (in->memory != NULL)
-        return batch->room = in->memory->host_allocate(in->held[0].device, bytes);
+        return batch->room = in->memory->host_allocate(in->virtual_stages[0].device, bytes);
     batch->room = room = ty_alloc_large(bytes + ALIGNMENT, 1);
     return room == NULL ? NULL : (void *)(room + (ALIGNMENT - (uintptr_t)room % ALIGNMENT));
 }
@@ -259,7 +261,7 @@ static bool batch_open(const ty_interpreter *in, ahead_batch *batch, bool has_in
                        bool has_labels)
 {
     const bool has_tokens = in->options.plan->workload->input_kind == TY_INPUT_TOKEN;
-    const uint64_t samples = interpreter_lane_samples(in);
+    const uint64_t samples = interpreter_rank_samples(in);
     const uint64_t inputs = samples * interpreter_row_inputs(in);
     whole_sample *rows = &batch->rows;
 
@@ -282,9 +284,9 @@ ty_status interpreter_input_open(ty_interpreter *in, ty_error *error)
     pthread_cond_init(&in->ahead->for_input, NULL);
     if (in->options.dataset == NULL)
         return TY_OK;
-    for (uint32_t h = 0; h < in->held_count; h++) {
-        has_input = has_input || in->held[h].stage == 0;
-        has_labels = has_labels || in->held[h].stage + 1 == in->options.plan->stage_count;
+    for (uint32_t h = 0; h < in->virtual_stage_count; h++) {
+        has_input = has_input || in->virtual_stages[h].stage == 0;
+        has_labels = has_labels || in->virtual_stages[h].stage + 1 == in->options.plan->stage_count;
     }
     /* A source that has its own pace takes none of the host's time. */
     in->ahead->is_worthwhile = in->options.plan->workload->input_s_per_sample > 0;
@@ -304,7 +306,7 @@ void interpreter_input_close(ty_interpreter *in)
         if (in->memory == NULL)
             ty_free(batch->room);
         else if (batch->room != NULL)
-            in->memory->host_release(in->held[0].device, batch->room);
+            in->memory->host_release(in->virtual_stages[0].device, batch->room);
         ty_free(batch->rows.tokens);
         ty_free(batch->rows.labels);
     }

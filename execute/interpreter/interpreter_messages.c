@@ -1,6 +1,6 @@
 /* Sends and receives between stages, over the transport or the link between devices. */
 #include "interpreter_messages.h"
-#include "interpreter_lanes.h"
+#include "interpreter_parallel.h"
 
 #include <math.h>
 #include <string.h>
@@ -46,7 +46,8 @@ static bool is_same_pair(const ty_interpreter *in, uint32_t a, uint32_t b)
     const ty_plan *plan = in->options.plan;
 
     return x->op == y->op && x->direction == y->direction &&
-           ty_program_peer_rank(plan, in->rank, x) == ty_program_peer_rank(plan, in->rank, y);
+           ty_program_peer_replica(plan, in->stage_replica, x) ==
+               ty_program_peer_replica(plan, in->stage_replica, y);
 }
 
 /* The first instruction of the program that moves messages of the same direction with the same
@@ -103,13 +104,13 @@ static uint32_t transfer_tag(const ty_interpreter *in, const ty_instruction *tra
     const ty_plan *plan = in->options.plan;
     const uint32_t behind_cut =
         transfer->peer_stage > transfer->stage ? transfer->peer_stage : transfer->stage;
-    const uint32_t cut = behind_cut / ty_plan_position_count(plan);
+    const uint32_t cut = behind_cut / ty_plan_pipeline_size(plan);
     const uint32_t m =
         ty_program_global_micro_batch(plan, transfer->stage, in->replica, transfer->micro_batch);
 
     return (uint32_t)TAG_TRANSFER |
            (ty_direction_way(transfer->direction) > 0 ? (uint32_t)TAG_GRADIENT : 0) |
-           ((step % in->window * in->held_count + cut) * plan->micro_batches + m);
+           ((step % in->window * in->virtual_stage_count + cut) * plan->micro_batches + m);
 }
 
 static ty_transfer transfer_of(const ty_interpreter *in, uint32_t index, uint32_t step,
@@ -118,7 +119,8 @@ static ty_transfer transfer_of(const ty_interpreter *in, uint32_t index, uint32_
     const ty_instruction *transfer = &in->program->instructions[index];
 
     return (ty_transfer){
-        .peer = interpreter_process(in, ty_program_peer_rank(in->options.plan, in->rank, transfer)),
+        .peer = interpreter_rank(
+            in, ty_program_peer_replica(in->options.plan, in->stage_replica, transfer)),
         .tag = transfer_tag(in, transfer, step),
         .direction = transfer->direction,
         .order = in->link != NULL ? interpreter_order(in, index, step) : 0,
@@ -169,7 +171,7 @@ static void *message_buffer(ty_interpreter *in, const ty_instruction *transfer, 
                             uint32_t step)
 {
     const ty_device_backend *backend = in->options.backend;
-    ty_stage_device *device = interpreter_held(in, transfer)->device;
+    ty_stage_device *device = interpreter_virtual_stage(in, transfer)->device;
 
     if (in->scenario.hooks->buffer != NULL)
         return in->scenario.hooks->buffer(&in->scenario, transfer, slot, step);
@@ -268,7 +270,7 @@ static bool staging_add(ty_interpreter *in)
     in->messages->staging = grown;
     made = in->memory == NULL
                ? ty_alloc(1, in->messages->staging_bytes)
-               : in->memory->allocate(in->held[0].device, in->messages->staging_bytes);
+               : in->memory->allocate(in->virtual_stages[0].device, in->messages->staging_bytes);
     if (made == NULL)
         return false;
     in->messages->staging_capacity++;
@@ -357,7 +359,7 @@ static ty_status receive_place(ty_interpreter *in, uint32_t index, uint32_t step
 {
     const ty_instruction *receive = &in->program->instructions[index];
     arrival *landed = arrival_at(in, step, index);
-    ty_stage_device *device = interpreter_held(in, receive)->device;
+    ty_stage_device *device = interpreter_virtual_stage(in, receive)->device;
     uint32_t slot = slot_of(in, receive, step);
     void *input;
 

@@ -1,9 +1,9 @@
 /* What a timed backend makes of instructions: those that compute take as long as the job says,
- * exchanges move as many bytes as the program says, and lanes exchange inside passes what the plan
+ * exchanges move as many bytes as the program says, and ranks exchange inside passes what the plan
  * says. */
 #include "interpreter_replay.h"
 #include "interpreter_buckets.h"
-#include "interpreter_lanes.h"
+#include "interpreter_parallel.h"
 
 #include <time.h>
 #ifdef __linux__
@@ -25,7 +25,7 @@ struct replay {
 
 static double seconds_of(const ty_interpreter *in, uint32_t instruction)
 {
-    return in->options.instruction_s[in->position][instruction];
+    return in->options.instruction_s[in->pipeline_rank][instruction];
 }
 
 void interpreter_sleep_finely(void)
@@ -57,7 +57,7 @@ static void take_time(const ty_interpreter *in, uint32_t instruction, double sta
     interpreter_sleep_until(start_s + seconds_of(in, instruction));
 }
 
-/* ---- What lanes exchange ---------------------------------------------------------------- */
+/* ---- What ranks exchange ---------------------------------------------------------------- */
 
 /* Of one layer in a pass; of other instructions nothing. @return how many */
 static uint32_t exchanges_of(const ty_interpreter *in, const ty_instruction *pass, uint32_t layer,
@@ -73,15 +73,15 @@ static uint32_t exchanges_of(const ty_interpreter *in, const ty_instruction *pas
     return ty_layer_inner_collectives(in->options.plan, layer, is_backward, out);
 }
 
-/* Before an update: the gradients that every tensor lane has whole. */
+/* Before an update: the gradients that every tensor-parallel rank has whole. */
 static ty_inner_collective exchange_before(const ty_interpreter *in, const ty_instruction *update)
 {
     const ty_plan *plan = in->options.plan;
 
-    return (ty_inner_collective){.among = TY_TENSOR_LANES,
+    return (ty_inner_collective){.among = TY_TENSOR_PARALLEL,
                                  .kind = TY_ALL_REDUCE,
                                  .bytes =
-                                     ty_bucket_lane_bytes(plan, &plan->buckets[update->bucket]),
+                                     ty_bucket_rank_bytes(plan, &plan->buckets[update->bucket]),
                                  .count = 1};
 }
 
@@ -96,14 +96,14 @@ static ty_status exchange(ty_interpreter *in, const ty_inner_collective *inner, 
     ty_status status = TY_OK;
 
     if (inner->kind == TY_ALL_TO_ALL)
-        count /= in->lanes[inner->among].count;
+        count /= in->groups[inner->among].count;
     if (is_sum) {
         element = is_half ? TY_ELEMENT_HALF : TY_ELEMENT_FLOAT;
         count /= size;
     }
     for (uint32_t i = 0; i < inner->count && count > 0 && status == TY_OK; i++)
-        status = interpreter_lane_collective(in, inner->among, inner->kind, element, count,
-                                             in->replay->inner_payload, error);
+        status = interpreter_parallel_collective(in, inner->among, inner->kind, element, count,
+                                                 in->replay->inner_payload, error);
     return status;
 }
 
@@ -152,8 +152,8 @@ static uint64_t larger(uint64_t a, uint64_t b)
     return a > b ? a : b;
 }
 
-/* Of a lane's buffer for what an instruction exchanges inside. */
-static uint64_t lane_bytes(const ty_interpreter *in, const ty_instruction *instruction)
+/* Of a rank's buffer for what an instruction exchanges inside. */
+static uint64_t parallel_bytes(const ty_interpreter *in, const ty_instruction *instruction)
 {
     ty_inner_collective inner[TY_MAX_INNER_COLLECTIVES];
     uint64_t largest = 0;
@@ -164,7 +164,7 @@ static uint64_t lane_bytes(const ty_interpreter *in, const ty_instruction *instr
         const uint32_t count = exchanges_of(in, instruction, instruction->first_layer + l, inner);
         for (uint32_t i = 0; i < count; i++) {
             const uint64_t parts =
-                inner[i].kind == TY_ALL_GATHER ? in->lanes[inner[i].among].count : 1;
+                inner[i].kind == TY_ALL_GATHER ? in->groups[inner[i].among].count : 1;
             largest = larger(largest, inner[i].bytes * parts);
         }
     }
@@ -174,7 +174,7 @@ static uint64_t lane_bytes(const ty_interpreter *in, const ty_instruction *instr
 ty_status interpreter_replay_open(ty_interpreter *in, ty_error *error)
 {
     const ty_plan *plan = in->options.plan;
-    uint64_t largest = 0, largest_lane = 0;
+    uint64_t largest = 0, largest_parallel = 0;
     ty_status status;
 
     in->replay = ty_alloc(1, sizeof *in->replay);
@@ -192,14 +192,14 @@ ty_status interpreter_replay_open(ty_interpreter *in, ty_error *error)
             largest = larger(largest, payload_of(plan, &plan->buckets[exchanged->bucket],
                                                  kind_of(plan, exchanged), exchanged->bytes));
         else
-            largest_lane = larger(largest_lane, lane_bytes(in, exchanged));
+            largest_parallel = larger(largest_parallel, parallel_bytes(in, exchanged));
     }
     in->replay->payload = ty_alloc(1, largest);
-    in->replay->inner_payload = ty_alloc(1, largest_lane);
+    in->replay->inner_payload = ty_alloc(1, largest_parallel);
     return in->replay->payload != NULL && in->replay->inner_payload != NULL
                ? TY_OK
                : ty_fail(error, TY_ENOMEM, "out of memory for exchanges of %llu and %llu bytes",
-                         (unsigned long long)largest, (unsigned long long)largest_lane);
+                         (unsigned long long)largest, (unsigned long long)largest_parallel);
 }
 
 void interpreter_replay_close(ty_interpreter *in)

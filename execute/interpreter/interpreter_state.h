@@ -13,8 +13,13 @@
 
 /* Tags: class, direction, then what tells messages apart that may be under way together: the step's
  * place in the window, the cut, the micro-batch. */
-enum { TAG_LANES = 1 << 27, TAG_TRANSFER = 1 << 28, TAG_BUCKET = 2 << 28, TAG_CONTROL = 3 << 28 };
-_Static_assert(TAG_LANES == TY_TAG_OF_PASSES, "what lanes exchange has an inbox of its own");
+enum {
+    TAG_PARALLEL = 1 << 27,
+    TAG_TRANSFER = 1 << 28,
+    TAG_BUCKET = 2 << 28,
+    TAG_CONTROL = 3 << 28
+};
+_Static_assert(TAG_PARALLEL == TY_TAG_OF_PASSES, "what ranks exchange has an inbox of its own");
 enum { TAG_SERVERS = TAG_CONTROL | 1 << 26 }; /* what they are told: behind all steps of a window */
 enum { TAG_GRADIENT = 1 << 27, TAG_GATHER = 1 << 27, TAG_INDEX_LIMIT = 1 << 27 };
 
@@ -51,7 +56,7 @@ typedef struct slot_state {
 } slot_state;
 
 /* A stage of this rank's position: its part of the network, and which micro-batches are in it. */
-typedef struct held_stage {
+typedef struct virtual_stage_state {
     uint32_t stage; /* of the plan */
     ty_stage_device *device;
     float *optimizer_state;  /* NULL: the device keeps it */
@@ -69,7 +74,7 @@ typedef struct held_stage {
     uint64_t bound_count; /* micro-batches of all steps that have got a slot */
 
     float *gathered; /* between runs: weights or gradients in the host's memory, all of them */
-} held_stage;
+} virtual_stage_state;
 
 typedef struct step_control { /* summed over all ranks after each step */
     double gradient_square, gradient_variance, noise_count;
@@ -80,12 +85,12 @@ typedef struct step_control { /* summed over all ranks after each step */
 } step_control;
 enum { CONTROL_COUNT = sizeof(step_control) / sizeof(double) };
 
-typedef struct lane_row { /* processes of this rank that differ in one lane number only */
-    uint32_t count, position;
+typedef struct process_group { /* processes of this rank that differ in one rank number only */
+    uint32_t count, rank;
     uint32_t *members; /* [count] */
-} lane_row;
+} process_group;
 
-/* One whole sample, of which each context lane takes its tokens. NULL: without them. */
+/* One whole sample, of which each context-parallel rank takes its tokens. NULL: without them. */
 typedef struct whole_sample {
     float *input;
     int32_t *tokens, *labels;
@@ -94,15 +99,17 @@ typedef struct whole_sample {
 struct ty_interpreter {
     ty_interpreter_options options;
     scenario_run scenario;
-    uint32_t rank, lane, position, replica; /* rank of the plan, position of the pipeline */
-    lane_row lanes[TY_LANE_KIND_COUNT];     /* this lane's row of each kind */
+    uint32_t stage_replica, replica_rank, pipeline_rank,
+        replica;                                /* rank of the plan, position of the pipeline */
+    process_group groups[TY_PARALLELISM_COUNT]; /* this rank's row of each kind */
     whole_sample sample;
     const ty_stage_program *program;
     const ty_device_memory *memory; /* NULL: the devices' memory is the host's */
     ty_device_link *link;           /* NULL: messages go through the transport */
-    ty_device_link *lane_link;      /* the compute thread's; NULL: no lanes, or host memory */
-    held_stage *held;               /* [held_count]: stages position, position + positions, ... */
-    uint32_t held_count;
+    ty_device_link *parallel_link;  /* the compute thread's; NULL: no ranks, or host memory */
+    virtual_stage_state
+        *virtual_stages; /* [virtual_stage_count]: stages position, position + positions, ... */
+    uint32_t virtual_stage_count;
     uint32_t window;                       /* steps whose state is kept side by side */
     uint32_t lead;                         /* rounds this position runs ahead */
     uint32_t gradient_sets;                /* one for each step whose gradients are under way */
@@ -164,7 +171,8 @@ void interpreter_fail(ty_interpreter *interpreter, ty_status status, const ty_er
 /* Steps that may be started now: a window from what has ended on all ranks. */
 uint32_t interpreter_step_limit(const ty_interpreter *interpreter);
 /* The stage an instruction is of; needs no lock. */
-held_stage *interpreter_held(ty_interpreter *interpreter, const ty_instruction *instruction);
+virtual_stage_state *interpreter_virtual_stage(ty_interpreter *interpreter,
+                                               const ty_instruction *instruction);
 micro_batch_state *interpreter_micro_batch(ty_interpreter *interpreter,
                                            const ty_instruction *instruction, uint32_t step);
 /* Whether it is of a micro-batch's slot, unlike a bucket's and weights on their way to actors. */
@@ -186,8 +194,8 @@ void interpreter_done(ty_interpreter *interpreter, uint32_t instruction, uint32_
                       double start_s, double end_s);
 /* The gradients of a step, in their set, where they are not shared out in device memory. Needs no
  * lock. */
-float *interpreter_gradients(const ty_interpreter *interpreter, const held_stage *held,
-                             uint32_t step);
+float *interpreter_gradients(const ty_interpreter *interpreter,
+                             const virtual_stage_state *virtual_stage, uint32_t step);
 /* Steps that may be under way at once. */
 uint32_t interpreter_window(const ty_plan *plan, const ty_program *program);
 /* Gives free slots of all stages to the next micro-batches in forward order. */
@@ -209,7 +217,8 @@ ty_status interpreter_host_floats(ty_interpreter *interpreter, const float *from
 ty_status interpreter_plan_check(const ty_interpreter_options *options,
                                  ty_error *error) TY_MUST_CHECK;
 /* Once the stages are open: that tags suffice, and a device has a buffer for each message. */
-ty_status interpreter_held_check(ty_interpreter *interpreter, ty_error *error) TY_MUST_CHECK;
+ty_status interpreter_virtual_stages_check(ty_interpreter *interpreter,
+                                           ty_error *error) TY_MUST_CHECK;
 
 /* ---- The threads --------------------------------------------------------------------------- */
 

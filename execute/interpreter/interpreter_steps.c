@@ -36,21 +36,25 @@ uint32_t interpreter_step_limit(const ty_interpreter *in)
                                                        : in->controls_done + in->window;
 }
 
-held_stage *interpreter_held(ty_interpreter *in, const ty_instruction *instruction)
+virtual_stage_state *interpreter_virtual_stage(ty_interpreter *in,
+                                               const ty_instruction *instruction)
 {
-    return &in->held[instruction->stage / ty_plan_position_count(in->options.plan)];
+    return &in->virtual_stages[instruction->stage / ty_plan_pipeline_size(in->options.plan)];
 }
 
-static micro_batch_state *micro_batch_at(const ty_interpreter *in, const held_stage *held,
-                                         uint32_t step, uint32_t index)
+static micro_batch_state *micro_batch_at(const ty_interpreter *in,
+                                         const virtual_stage_state *virtual_stage, uint32_t step,
+                                         uint32_t index)
 {
-    return &held->micro_batches[(size_t)(step % in->window) * in->local_micro_batches + index];
+    return &virtual_stage
+                ->micro_batches[(size_t)(step % in->window) * in->local_micro_batches + index];
 }
 
 micro_batch_state *interpreter_micro_batch(ty_interpreter *in, const ty_instruction *instruction,
                                            uint32_t step)
 {
-    return micro_batch_at(in, interpreter_held(in, instruction), step, instruction->micro_batch);
+    return micro_batch_at(in, interpreter_virtual_stage(in, instruction), step,
+                          instruction->micro_batch);
 }
 
 bool interpreter_is_finished(const ty_interpreter *in, ty_stream stream, const stream_cursor *at)
@@ -92,12 +96,14 @@ void interpreter_advance(const ty_interpreter *in, ty_stream stream, stream_curs
     }
 }
 
-float *interpreter_gradients(const ty_interpreter *in, const held_stage *held, uint32_t step)
+float *interpreter_gradients(const ty_interpreter *in, const virtual_stage_state *virtual_stage,
+                             uint32_t step)
 {
     const ty_device_backend *backend = in->options.backend;
 
-    return backend->gradients(held->device) +
-           step % in->gradient_sets * ty_parameter_stride(backend->parameter_count(held->device));
+    return backend->gradients(virtual_stage->device) +
+           step % in->gradient_sets *
+               ty_parameter_stride(backend->parameter_count(virtual_stage->device));
 }
 
 bool interpreter_waits_done(const ty_interpreter *in, uint32_t instruction, uint32_t step)
@@ -111,38 +117,40 @@ bool interpreter_waits_done(const ty_interpreter *in, uint32_t instruction, uint
     return true;
 }
 
-static void bind_slots(const ty_interpreter *in, held_stage *held)
+static void bind_slots(const ty_interpreter *in, virtual_stage_state *virtual_stage)
 {
     uint64_t end = (uint64_t)interpreter_step_limit(in) * in->local_micro_batches;
 
-    while (held->free_count > 0 && held->bound_count < end) {
-        uint32_t step = (uint32_t)(held->bound_count / in->local_micro_batches);
-        uint32_t index = held->forward_order[held->bound_count % in->local_micro_batches];
+    while (virtual_stage->free_count > 0 && virtual_stage->bound_count < end) {
+        uint32_t step = (uint32_t)(virtual_stage->bound_count / in->local_micro_batches);
+        uint32_t index =
+            virtual_stage->forward_order[virtual_stage->bound_count % in->local_micro_batches];
 
-        micro_batch_at(in, held, step, index)->slot = held->free_slots[--held->free_count];
-        held->bound_count++;
+        micro_batch_at(in, virtual_stage, step, index)->slot =
+            virtual_stage->free_slots[--virtual_stage->free_count];
+        virtual_stage->bound_count++;
     }
 }
 
 void interpreter_bind_slots(ty_interpreter *in)
 {
-    for (uint32_t h = 0; h < in->held_count; h++)
-        bind_slots(in, &in->held[h]);
+    for (uint32_t h = 0; h < in->virtual_stage_count; h++)
+        bind_slots(in, &in->virtual_stages[h]);
 }
 
 /* A send's buffer is busy from the end of the pass that fills it until the message is away. */
-static void mark_sends(const ty_interpreter *in, const ty_instruction *did, held_stage *held,
-                       const micro_batch_state *batch)
+static void mark_sends(const ty_interpreter *in, const ty_instruction *did,
+                       virtual_stage_state *virtual_stage, const micro_batch_state *batch)
 {
-    const ty_plan_stage *stage = &in->options.plan->stages[held->stage];
-    slot_state *own = &held->slots[batch->slot];
+    const ty_plan_stage *stage = &in->options.plan->stages[virtual_stage->stage];
+    slot_state *own = &virtual_stage->slots[batch->slot];
 
     if ((did->op == TY_OP_FORWARD || did->op == TY_OP_LOAD) &&
-        held->stage + 1 < in->options.plan->stage_count &&
+        virtual_stage->stage + 1 < in->options.plan->stage_count &&
         did->first_layer + did->layer_count == stage->first_layer + stage->layer_count)
         own->is_output_busy = true;
-    if ((did->op == TY_OP_BACKWARD || did->op == TY_OP_BACKWARD_INPUT) && held->sends_gradient &&
-        did->first_layer == stage->first_layer)
+    if ((did->op == TY_OP_BACKWARD || did->op == TY_OP_BACKWARD_INPUT) &&
+        virtual_stage->sends_gradient && did->first_layer == stage->first_layer)
         own->is_gradient_busy = true;
     if (did->op == TY_OP_SEND && did->direction == TY_ACTIVATION)
         own->is_output_busy = false;
@@ -162,21 +170,21 @@ bool interpreter_has_slot(const ty_interpreter *in, const ty_instruction *instru
 /* Whether its slot went to another micro-batch. */
 static bool micro_batch_done(ty_interpreter *in, const ty_instruction *did, uint32_t step)
 {
-    held_stage *held = interpreter_held(in, did);
+    virtual_stage_state *virtual_stage = interpreter_virtual_stage(in, did);
     micro_batch_state *batch = interpreter_micro_batch(in, did, step);
     bool is_slot_free = false;
 
     if (batch->slot != NO_INDEX)
-        mark_sends(in, did, held, batch);
+        mark_sends(in, did, virtual_stage, batch);
     if (did->op != TY_OP_SEND && --batch->held == 0) {
-        held->free_slots[held->free_count++] = batch->slot;
-        bind_slots(in, held);
+        virtual_stage->free_slots[virtual_stage->free_count++] = batch->slot;
+        bind_slots(in, virtual_stage);
         is_slot_free = true;
     }
     if (--batch->left == 0) {
         *batch = (micro_batch_state){.slot = NO_INDEX,
-                                     .held = held->micro_batch_held[did->micro_batch],
-                                     .left = held->micro_batch_left[did->micro_batch]};
+                                     .held = virtual_stage->micro_batch_held[did->micro_batch],
+                                     .left = virtual_stage->micro_batch_left[did->micro_batch]};
     }
     return is_slot_free;
 }
@@ -193,7 +201,7 @@ void interpreter_done(ty_interpreter *in, uint32_t instruction, uint32_t step, d
 
     in->done[instruction]++;
     if (step >= first && step - first < in->options.recorded_steps) {
-        in->events[in->event_count++] = (ty_event){.rank = in->rank,
+        in->events[in->event_count++] = (ty_event){.stage_replica = in->stage_replica,
                                                    .step = step - first,
                                                    .instruction = instruction,
                                                    .start_s = start_s,
@@ -230,7 +238,7 @@ void interpreter_memory_free(ty_interpreter *in, void *memory)
     if (in->memory == NULL)
         ty_free(memory);
     else if (memory != NULL)
-        in->memory->release(in->held[0].device, memory);
+        in->memory->release(in->virtual_stages[0].device, memory);
 }
 
 ty_status interpreter_host_floats(ty_interpreter *in, const float *from, uint64_t count,
@@ -242,5 +250,6 @@ ty_status interpreter_host_floats(ty_interpreter *in, const float *from, uint64_
     *owned = ty_alloc(count, sizeof **owned);
     TY_TRY(ty_check_memory(*owned != NULL, error));
     *out = *owned;
-    return in->memory->read(in->held[0].device, *owned, from, count * sizeof *from, error);
+    return in->memory->read(in->virtual_stages[0].device, *owned, from, count * sizeof *from,
+                            error);
 }

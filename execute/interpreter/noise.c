@@ -7,11 +7,12 @@
  * are unbiased; the noise scale is S / |G|^2, each averaged over steps first. Both are sums over
  * parameters, so that buckets add up, each with its own b = B / replicas. A replica's gradient is
  * divided by the whole batch already: its mean over b samples is `replicas` times what it holds.
- * Tensor lanes add up what they have of the parameters. With context lanes nothing is measured:
- * each of them has the gradient of other tokens, and no replica ever has its own.
+ * Tensor-parallel ranks add up what they have of the parameters. With context-parallel ranks
+ * nothing is measured: each of them has the gradient of other tokens, and no replica ever has its
+ * own.
  */
 #include "interpreter_buckets.h"
-#include "interpreter_lanes.h"
+#include "interpreter_parallel.h"
 #include "interpreter_watches.h"
 #include "sharding.h"
 
@@ -34,7 +35,7 @@ static bool is_measured(const ty_interpreter *in, uint32_t bucket, uint32_t step
     const ty_bucket *planned = &in->options.plan->buckets[bucket];
 
     return step % NOISE_INTERVAL == 0 && planned->tied_stage == TY_NO_STAGE &&
-           in->lanes[TY_CONTEXT_LANES].count == 1 &&
+           in->groups[TY_CONTEXT_PARALLEL].count == 1 &&
            !ty_compression_is_lossy(&planned->compression) && in->options.backend->square != NULL &&
            in->options.plan->workload->local_steps <= 1 && in->scenario.hooks->exchange == NULL;
 }
@@ -45,7 +46,7 @@ void interpreter_noise_before(ty_interpreter *in, uint32_t index, uint32_t step)
 
     if (is_measured(in, index, step))
         in->noise->own_squares[index] =
-            interpreter_lane_square(in, index, interpreter_bucket_gradients(in, bucket, step),
+            interpreter_rank_square(in, index, interpreter_bucket_gradients(in, bucket, step),
                                     bucket->offset, bucket->count);
 }
 
@@ -62,8 +63,8 @@ void interpreter_noise_after(ty_interpreter *in, uint32_t index, uint32_t step)
         return;
     /* This rank's part of the means over replicas. */
     small = replicas * in->noise->own_squares[index];
-    big = interpreter_lane_square(
-        in, index, interpreter_gradients_at(in, bucket->held, step, first), first, count);
+    big = interpreter_rank_square(
+        in, index, interpreter_gradients_at(in, bucket->virtual_stage, step, first), first, count);
     if (!bucket->is_sharded)
         big /= replicas;
     pthread_mutex_lock(&in->lock);

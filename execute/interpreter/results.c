@@ -99,21 +99,21 @@ static void timeline_rebase(ty_timeline *timeline)
     }
 }
 
-/* A rank's events are those of its first lane, its memory that of the lane with most. */
+/* A rank's events are those of its first rank, its memory that of the rank with most. */
 static ty_status run_collect(ty_transport *transport, uint32_t width, const rank_result *own,
                              const ty_event *events, ty_run *run, ty_error *error)
 {
-    uint32_t process;
+    uint32_t rank;
     ty_status status;
 
     TY_CHECK(events_add(run->timeline, events, own->event_count, error), status, done);
     run->peak_memory_bytes[0] = own->peak_memory_bytes;
-    for (process = 1; process < transport->size; process++) {
-        uint64_t *peak = &run->peak_memory_bytes[process / width];
+    for (rank = 1; rank < transport->size; rank++) {
+        uint64_t *peak = &run->peak_memory_bytes[rank / width];
         ty_event *received = NULL;
         rank_result result;
 
-        TY_CHECK(results_receive(transport, process, &result, &received, error), status, done);
+        TY_CHECK(results_receive(transport, rank, &result, &received, error), status, done);
         status = events_add(run->timeline, received, result.event_count, error);
         ty_free(received);
         if (status != TY_OK)
@@ -178,9 +178,9 @@ static ty_status run_fill(const ty_job *job, ty_interpreter *interpreter,
                           const ty_transport *transport, uint32_t recorded, ty_run *run,
                           ty_error *error)
 {
-    run->rank_count = ty_plan_rank_count(job->plan);
+    run->stage_replica_count = ty_plan_stage_replica_count(job->plan);
     run->step_count = ty_interpreter_steps(interpreter);
-    run->peak_memory_bytes = ty_alloc(run->rank_count, sizeof *run->peak_memory_bytes);
+    run->peak_memory_bytes = ty_alloc(run->stage_replica_count, sizeof *run->peak_memory_bytes);
     if (job->instruction_s == NULL)
         run->losses = ty_alloc(run->step_count, sizeof *run->losses);
     if ((run->losses == NULL && job->instruction_s == NULL) || run->peak_memory_bytes == NULL)
@@ -334,7 +334,7 @@ ty_status ty_results_save(const ty_job *job, ty_interpreter *interpreter, ty_tra
                           ty_error *error)
 {
     rank_result own = {.peak_memory_bytes = ty_interpreter_peak_memory_bytes(interpreter)};
-    const uint32_t width = ty_plan_width(job->plan);
+    const uint32_t width = ty_plan_replica_ranks(job->plan);
     uint64_t measured_count;
     const ty_event *measured = ty_interpreter_events(interpreter, &measured_count);
     ty_event *events = ty_alloc(measured_count, sizeof *events);

@@ -267,9 +267,9 @@ ty_status ty_serve(const ty_plan *plan, const ty_program *program, ty_transport 
 {
     serving s = {.plan = plan,
                  .transport = transport,
-                 .server = transport->rank - ty_plan_process_count(plan),
+                 .server = transport->rank - ty_plan_rank_count(plan),
                  .window = interpreter_window(plan, program),
-                 .client_count = ty_plan_process_count(plan)};
+                 .client_count = ty_plan_rank_count(plan)};
     bool is_over = false;
     ty_status status = serving_open(&s, error);
 
@@ -304,7 +304,7 @@ ty_status ty_servers_tell(const ty_plan *plan, ty_transport *transport, uint32_t
     ty_status status = TY_OK;
 
     for (uint32_t s = 0; s < plan->servers.count && status == TY_OK; s++)
-        status = ty_transport_send(transport, ty_plan_process_count(plan) + s, TAG_SERVERS, &steps,
+        status = ty_transport_send(transport, ty_plan_rank_count(plan) + s, TAG_SERVERS, &steps,
                                    sizeof steps, error);
     return status;
 }

@@ -39,35 +39,35 @@ void interpreter_share_find(const ty_interpreter *in, uint32_t index)
 }
 
 /* The stage's first sharded bucket from `start` on, in the order of its parameters; or NULL. */
-static const bucket_state *sharded_from(const ty_interpreter *in, const held_stage *held,
-                                        uint64_t start)
+static const bucket_state *sharded_from(const ty_interpreter *in,
+                                        const virtual_stage_state *virtual_stage, uint64_t start)
 {
     const bucket_state *first = NULL;
 
     for (uint32_t b = 0; b < in->options.plan->bucket_count; b++) {
         const bucket_state *bucket = &in->buckets[b];
 
-        if (bucket->held == held && bucket->is_sharded && bucket->count > 0 &&
+        if (bucket->virtual_stage == virtual_stage && bucket->is_sharded && bucket->count > 0 &&
             bucket->offset >= start && (first == NULL || bucket->offset < first->offset))
             first = bucket;
     }
     return first;
 }
 
-uint32_t interpreter_kept_ranges(const ty_interpreter *in, const held_stage *held,
+uint32_t interpreter_kept_ranges(const ty_interpreter *in, const virtual_stage_state *virtual_stage,
                                  ty_parameter_range *out)
 {
     const bucket_state *bucket;
     uint64_t start = 0;
     uint32_t count = 0;
 
-    while ((bucket = sharded_from(in, held, start)) != NULL) {
+    while ((bucket = sharded_from(in, virtual_stage, start)) != NULL) {
         out[count++] = (ty_parameter_range){start, bucket->offset - start};
         out[count++] = (ty_parameter_range){bucket->share_offset, bucket->share_count};
         start = bucket->offset + bucket->count;
     }
-    out[count++] =
-        (ty_parameter_range){start, in->options.backend->parameter_count(held->device) - start};
+    out[count++] = (ty_parameter_range){
+        start, in->options.backend->parameter_count(virtual_stage->device) - start};
     return count;
 }
 
@@ -93,7 +93,7 @@ void interpreter_sharing_find(ty_interpreter *in)
 
 /* Passes go from bucket to neighbouring bucket, so two places in turns will do for all but the
  * buckets that must stay for a step; experts are there together with the bucket of their layers. */
-static void places_give(const ty_interpreter *in, const held_stage *held)
+static void places_give(const ty_interpreter *in, const virtual_stage_state *virtual_stage)
 {
     const ty_plan *plan = in->options.plan;
     uint32_t turns[2] = {0, 0}, lasting = 4;
@@ -102,7 +102,7 @@ static void places_give(const ty_interpreter *in, const held_stage *held)
         const ty_bucket *planned = &plan->buckets[b];
         bucket_state *bucket = &in->buckets[b];
 
-        if (bucket->held != held || !bucket->is_sharded)
+        if (bucket->virtual_stage != virtual_stage || !bucket->is_sharded)
             continue;
         if (bucket->is_shared)
             bucket->place = lasting++;
@@ -118,7 +118,8 @@ static ty_sharded_range range_of(const bucket_state *bucket)
                               bucket->place};
 }
 
-ty_status interpreter_sharing_open(ty_interpreter *in, held_stage *held, ty_error *error)
+ty_status interpreter_sharing_open(ty_interpreter *in, virtual_stage_state *virtual_stage,
+                                   ty_error *error)
 {
     const uint32_t bucket_count = in->options.plan->bucket_count;
     ty_parameter_range *kept = interpreter_kept_room(in);
@@ -133,40 +134,42 @@ ty_status interpreter_sharing_open(ty_interpreter *in, held_stage *held, ty_erro
         status = ty_check_memory(false, error);
         goto cleanup;
     }
-    places_give(in, held);
+    places_give(in, virtual_stage);
     for (uint32_t b = 0; b < bucket_count; b++) {
         const bucket_state *bucket = &in->buckets[b];
 
-        if (bucket->held == held && bucket->is_sharded)
+        if (bucket->virtual_stage == virtual_stage && bucket->is_sharded)
             ranges[sharding.range_count++] = range_of(bucket);
     }
     sharding.kept = kept;
-    sharding.kept_count = interpreter_kept_ranges(in, held, kept);
-    status = in->memory->parameters_open(held->device, &sharding, error);
+    sharding.kept_count = interpreter_kept_ranges(in, virtual_stage, kept);
+    status = in->memory->parameters_open(virtual_stage->device, &sharding, error);
 cleanup:
     ty_free(kept);
     ty_free(ranges);
     return status;
 }
 
-float *interpreter_weights_at(const ty_interpreter *in, const held_stage *held, uint64_t offset)
+float *interpreter_weights_at(const ty_interpreter *in, const virtual_stage_state *virtual_stage,
+                              uint64_t offset)
 {
-    return in->shares_weights ? in->memory->kept(held->device, TY_WEIGHTS, offset)
-                              : in->options.backend->parameters(held->device) + offset;
+    return in->shares_weights ? in->memory->kept(virtual_stage->device, TY_WEIGHTS, offset)
+                              : in->options.backend->parameters(virtual_stage->device) + offset;
 }
 
-float *interpreter_gradients_at(const ty_interpreter *in, const held_stage *held, uint32_t step,
-                                uint64_t offset)
+float *interpreter_gradients_at(const ty_interpreter *in, const virtual_stage_state *virtual_stage,
+                                uint32_t step, uint64_t offset)
 {
-    return in->shares_gradients ? in->memory->kept(held->device, TY_GRADIENTS, offset)
-                                : interpreter_gradients(in, held, step) + offset;
+    return in->shares_gradients ? in->memory->kept(virtual_stage->device, TY_GRADIENTS, offset)
+                                : interpreter_gradients(in, virtual_stage, step) + offset;
 }
 
 float *interpreter_bucket_gradients(const ty_interpreter *in, const bucket_state *bucket,
                                     uint32_t step)
 {
-    return in->shares_gradients ? in->memory->whole(bucket->held->device, bucket->offset)
-                                : interpreter_gradients(in, bucket->held, step) + bucket->offset;
+    return in->shares_gradients
+               ? in->memory->whole(bucket->virtual_stage->device, bucket->offset)
+               : interpreter_gradients(in, bucket->virtual_stage, step) + bucket->offset;
 }
 
 /* ---- Gathers and exchanges ---- */
@@ -190,9 +193,9 @@ ty_status interpreter_gather_begin(ty_interpreter *in, const bucket_state *bucke
 
     *out = gather_of(bucket, tag);
     if (in->memory != NULL)
-        return in->memory->gather_begin(bucket->held->device, &range, &out->data, &out->element,
-                                        error);
-    out->data = in->options.backend->parameters(bucket->held->device) + bucket->offset;
+        return in->memory->gather_begin(bucket->virtual_stage->device, &range, &out->data,
+                                        &out->element, error);
+    out->data = in->options.backend->parameters(bucket->virtual_stage->device) + bucket->offset;
     return TY_OK;
 }
 
@@ -200,7 +203,8 @@ ty_status interpreter_gather_end(ty_interpreter *in, const bucket_state *bucket,
 {
     const ty_sharded_range range = range_of(bucket);
 
-    return in->memory != NULL ? in->memory->gather_end(bucket->held->device, &range, error) : TY_OK;
+    return in->memory != NULL ? in->memory->gather_end(bucket->virtual_stage->device, &range, error)
+                              : TY_OK;
 }
 
 bool interpreter_gather_is_done(ty_interpreter *in, const ty_instruction *gather, uint32_t step)
@@ -221,9 +225,9 @@ static void others_discard(const ty_interpreter *in, const bucket_state *bucket,
 
     if (backend->discard == NULL)
         return;
-    backend->discard(bucket->held->device, array + bucket->offset,
+    backend->discard(bucket->virtual_stage->device, array + bucket->offset,
                      bucket->share_offset - bucket->offset);
-    backend->discard(bucket->held->device, array + share_end, end - share_end);
+    backend->discard(bucket->virtual_stage->device, array + share_end, end - share_end);
 }
 
 /* Whether another bucket is where this one is to be. */
@@ -232,7 +236,7 @@ static bool is_place_taken(const ty_interpreter *in, const bucket_state *bucket,
     for (uint32_t b = 0; b < in->options.plan->bucket_count; b++) {
         const bucket_state *other = &in->buckets[b];
 
-        if (other != bucket && other->held == bucket->held && other->is_sharded &&
+        if (other != bucket && other->virtual_stage == bucket->virtual_stage && other->is_sharded &&
             other->place == bucket->place && (by_gradients ? other->is_made : other->is_in_use))
             return true;
     }
@@ -301,7 +305,7 @@ void interpreter_pass_over(ty_interpreter *in, const ty_instruction *pass)
             is_used_again(in, b, pass))
             continue;
         bucket->is_in_use = false;
-        others_discard(in, bucket, in->options.backend->parameters(bucket->held->device));
+        others_discard(in, bucket, in->options.backend->parameters(bucket->virtual_stage->device));
     }
 }
 
@@ -313,15 +317,15 @@ ty_status interpreter_exchange_over(ty_interpreter *in, bucket_state *bucket, ty
     if (!bucket->is_sharded || in->options.plan->zero < 2)
         return TY_OK;
     if (!in->shares_gradients) {
-        others_discard(in, bucket, in->options.backend->gradients(bucket->held->device));
+        others_discard(in, bucket, in->options.backend->gradients(bucket->virtual_stage->device));
         return TY_OK;
     }
     if (bucket->share_count > 0)
-        status =
-            in->memory->copy(bucket->held->device,
-                             interpreter_gradients_at(in, bucket->held, 0, bucket->share_offset),
-                             interpreter_bucket_gradients(in, bucket, 0) + place,
-                             bucket->share_count * sizeof(float), error);
+        status = in->memory->copy(
+            bucket->virtual_stage->device,
+            interpreter_gradients_at(in, bucket->virtual_stage, 0, bucket->share_offset),
+            interpreter_bucket_gradients(in, bucket, 0) + place,
+            bucket->share_count * sizeof(float), error);
     pthread_mutex_lock(&in->lock);
     bucket->is_made = false;
     pthread_mutex_unlock(&in->lock);
@@ -349,24 +353,25 @@ static ty_status gather_run(ty_interpreter *in, const ty_collective_options *opt
 }
 
 /* All that is kept here of a stage, in `gathered`. */
-static ty_status kept_read(const ty_interpreter *in, held_stage *held, ty_parameter_array of,
-                           ty_error *error)
+static ty_status kept_read(const ty_interpreter *in, virtual_stage_state *virtual_stage,
+                           ty_parameter_array of, ty_error *error)
 {
     ty_parameter_range *ranges = interpreter_kept_room(in);
     uint32_t count;
     ty_status status = TY_OK;
 
-    held->gathered =
-        ty_alloc_large(in->options.backend->parameter_count(held->device), sizeof *held->gathered);
-    if (ranges == NULL || held->gathered == NULL) {
+    virtual_stage->gathered =
+        ty_alloc_large(in->options.backend->parameter_count(virtual_stage->device),
+                       sizeof *virtual_stage->gathered);
+    if (ranges == NULL || virtual_stage->gathered == NULL) {
         ty_free(ranges);
         return ty_check_memory(false, error);
     }
-    count = interpreter_kept_ranges(in, held, ranges);
+    count = interpreter_kept_ranges(in, virtual_stage, ranges);
     for (uint32_t r = 0; r < count && status == TY_OK; r++)
-        status = in->memory->read(held->device, held->gathered + ranges[r].offset,
-                                  in->memory->kept(held->device, of, ranges[r].offset),
-                                  ranges[r].count * sizeof *held->gathered, error);
+        status = in->memory->read(virtual_stage->device, virtual_stage->gathered + ranges[r].offset,
+                                  in->memory->kept(virtual_stage->device, of, ranges[r].offset),
+                                  ranges[r].count * sizeof *virtual_stage->gathered, error);
     ty_free(ranges);
     return status;
 }
@@ -377,8 +382,9 @@ ty_status interpreter_gather_all(ty_interpreter *in, bool is_gradients, ty_error
     const bool is_on_host = is_gradients ? in->shares_gradients : in->shares_weights;
     ty_status status = TY_OK;
 
-    for (uint32_t h = 0; h < in->held_count && is_on_host && status == TY_OK; h++)
-        status = kept_read(in, &in->held[h], is_gradients ? TY_GRADIENTS : TY_WEIGHTS, error);
+    for (uint32_t h = 0; h < in->virtual_stage_count && is_on_host && status == TY_OK; h++)
+        status =
+            kept_read(in, &in->virtual_stages[h], is_gradients ? TY_GRADIENTS : TY_WEIGHTS, error);
     for (uint32_t b = 0; b < in->options.plan->bucket_count && status == TY_OK; b++) {
         const bucket_state *bucket = &in->buckets[b];
         ty_collective_options gather = gather_of(bucket, SHARE_TAG);
@@ -387,10 +393,10 @@ ty_status interpreter_gather_all(ty_interpreter *in, bool is_gradients, ty_error
         if (!bucket->is_member || !bucket->is_sharded)
             continue;
         if (is_on_host)
-            array = bucket->held->gathered;
+            array = bucket->virtual_stage->gathered;
         else
-            array = is_gradients ? backend->gradients(bucket->held->device)
-                                 : backend->parameters(bucket->held->device);
+            array = is_gradients ? backend->gradients(bucket->virtual_stage->device)
+                                 : backend->parameters(bucket->virtual_stage->device);
         gather.data = array + bucket->offset;
         status = is_on_host ? ty_collective_run(in->options.transport, &gather, error)
                             : gather_run(in, &gather, error);
@@ -404,22 +410,24 @@ void interpreter_shares_only(ty_interpreter *in)
         const bucket_state *bucket = &in->buckets[b];
 
         if (bucket->is_sharded && in->options.plan->zero == 3)
-            others_discard(in, bucket, in->options.backend->parameters(bucket->held->device));
+            others_discard(in, bucket,
+                           in->options.backend->parameters(bucket->virtual_stage->device));
     }
-    for (uint32_t h = 0; h < in->held_count; h++) {
-        ty_free(in->held[h].gathered);
-        in->held[h].gathered = NULL;
+    for (uint32_t h = 0; h < in->virtual_stage_count; h++) {
+        ty_free(in->virtual_stages[h].gathered);
+        in->virtual_stages[h].gathered = NULL;
     }
 }
 
 /* The stage's sharded bucket of experts, or of all else, that has a layer; or NULL. */
-static const bucket_state *bucket_of(const ty_interpreter *in, const held_stage *held,
-                                     uint32_t layer, bool of_experts)
+static const bucket_state *bucket_of(const ty_interpreter *in,
+                                     const virtual_stage_state *virtual_stage, uint32_t layer,
+                                     bool of_experts)
 {
     for (uint32_t b = 0; b < in->options.plan->bucket_count; b++) {
         const ty_bucket *planned = &in->options.plan->buckets[b];
 
-        if (in->buckets[b].held == held && in->buckets[b].is_sharded &&
+        if (in->buckets[b].virtual_stage == virtual_stage && in->buckets[b].is_sharded &&
             planned->of_experts == of_experts && layer >= planned->first_layer &&
             layer - planned->first_layer < planned->layer_count)
             return &in->buckets[b];
@@ -452,30 +460,31 @@ ty_status interpreter_weights_together(ty_interpreter *in, ty_error *error)
     return TY_OK;
 }
 
-ty_status interpreter_forward_alone(ty_interpreter *in, const held_stage *held, bool has_batch,
-                                    ty_error *error)
+ty_status interpreter_forward_alone(ty_interpreter *in, const virtual_stage_state *virtual_stage,
+                                    bool has_batch, ty_error *error)
 {
-    const ty_plan_stage *stage = &in->options.plan->stages[held->stage];
+    const ty_plan_stage *stage = &in->options.plan->stages[virtual_stage->stage];
     const uint32_t end = stage->first_layer + stage->layer_count;
     const bucket_state *at = NULL;
     uint32_t first = stage->first_layer;
     ty_status status = TY_OK;
 
     for (uint32_t l = first; l < end && takes_turns(in); l++) {
-        const bucket_state *bucket = bucket_of(in, held, l, false);
+        const bucket_state *bucket = bucket_of(in, virtual_stage, l, false);
 
         if (bucket == NULL || bucket == at)
             continue;
         if (has_batch && l > first)
-            TY_CHECK(in->options.backend->forward(held->device, 0, first, l - first, error), status,
-                     done);
+            TY_CHECK(
+                in->options.backend->forward(virtual_stage->device, 0, first, l - first, error),
+                status, done);
         first = l;
         at = bucket;
         TY_CHECK(bucket_together(in, bucket, error), status, done);
-        TY_CHECK(bucket_together(in, bucket_of(in, held, l, true), error), status, done);
+        TY_CHECK(bucket_together(in, bucket_of(in, virtual_stage, l, true), error), status, done);
     }
     if (has_batch)
-        status = in->options.backend->forward(held->device, 0, first, end - first, error);
+        status = in->options.backend->forward(virtual_stage->device, 0, first, end - first, error);
 done:
     return status;
 }

@@ -9,8 +9,8 @@
 void interpreter_share_find(const ty_interpreter *interpreter, uint32_t bucket);
 /* The parameters of a stage that this rank keeps, ascending: all but the others' shares.
  * @param out room as interpreter_kept_room makes it; @return how many */
-uint32_t interpreter_kept_ranges(const ty_interpreter *interpreter, const held_stage *held,
-                                 ty_parameter_range *out);
+uint32_t interpreter_kept_ranges(const ty_interpreter *interpreter,
+                                 const virtual_stage_state *virtual_stage, ty_parameter_range *out);
 ty_parameter_range *interpreter_kept_room(const ty_interpreter *interpreter); /* or NULL */
 /* Whether the gather has nothing to do: a shared bucket was gathered before in this step. */
 bool interpreter_gather_is_done(ty_interpreter *interpreter, const ty_instruction *gather,
@@ -30,14 +30,15 @@ ty_status interpreter_exchange_over(ty_interpreter *interpreter, bucket_state *b
  */
 void interpreter_sharing_find(ty_interpreter *interpreter);
 /* Takes that memory. */
-ty_status interpreter_sharing_open(ty_interpreter *interpreter, held_stage *held,
+ty_status interpreter_sharing_open(ty_interpreter *interpreter, virtual_stage_state *virtual_stage,
                                    ty_error *error) TY_MUST_CHECK;
 /* Where numbers from `offset` on are kept, up to the end of their range, and where gradients of a
  * bucket are made. Need no lock. */
-float *interpreter_weights_at(const ty_interpreter *interpreter, const held_stage *held,
-                              uint64_t offset);
-float *interpreter_gradients_at(const ty_interpreter *interpreter, const held_stage *held,
-                                uint32_t step, uint64_t offset);
+float *interpreter_weights_at(const ty_interpreter *interpreter,
+                              const virtual_stage_state *virtual_stage, uint64_t offset);
+float *interpreter_gradients_at(const ty_interpreter *interpreter,
+                                const virtual_stage_state *virtual_stage, uint32_t step,
+                                uint64_t offset);
 float *interpreter_bucket_gradients(const ty_interpreter *interpreter, const bucket_state *bucket,
                                     uint32_t step);
 /* The gather of a bucket's weights, with the own share where the others' will come. */
@@ -58,8 +59,9 @@ ty_status interpreter_gather_all(ty_interpreter *interpreter, bool is_gradients,
 void interpreter_shares_only(ty_interpreter *interpreter);
 /* All replicas of a stage, between runs: forward of slot 0, bucket by bucket if need be.
  * @param has_batch false: this one only takes part in gathers */
-ty_status interpreter_forward_alone(ty_interpreter *interpreter, const held_stage *held,
-                                    bool has_batch, ty_error *error) TY_MUST_CHECK;
+ty_status interpreter_forward_alone(ty_interpreter *interpreter,
+                                    const virtual_stage_state *virtual_stage, bool has_batch,
+                                    ty_error *error) TY_MUST_CHECK;
 
 /* All ranks, between runs: puts a variant's weights in the place of those that are kept. Whoever
  * reads others' has to gather them again.
@@ -82,7 +84,8 @@ ty_status interpreter_weights_ready(ty_interpreter *interpreter, ty_error *error
 ty_status interpreter_weights_move(ty_interpreter *interpreter, uint32_t layer, ty_text *text,
                                    ty_error *error) TY_MUST_CHECK;
 /* Of a stage, over replicas and expert parallelism (evaluate.c). */
-ty_status interpreter_statistics_average(ty_interpreter *interpreter, const held_stage *held,
+ty_status interpreter_statistics_average(ty_interpreter *interpreter,
+                                         const virtual_stage_state *virtual_stage,
                                          ty_error *error) TY_MUST_CHECK;
 
 #endif

@@ -94,7 +94,7 @@ ty_status variant_make_matrix(const ty_variant *variant, uint64_t rows, uint64_t
 /* ---- A stage ------------------------------------------------------------------------------- */
 
 /* The matrix that the stage has beside its layers, as a layer of another stage is tied to it. */
-static ty_status tied_make(const ty_interpreter *in, const held_stage *held,
+static ty_status tied_make(const ty_interpreter *in, const virtual_stage_state *virtual_stage,
                            const ty_variant *variant, float *parameters, ty_error *error)
 {
     const ty_plan *plan = in->options.plan;
@@ -102,11 +102,11 @@ static ty_status tied_make(const ty_interpreter *in, const held_stage *held,
     uint64_t offset, count;
     ty_status status = TY_OK;
 
-    in->options.backend->tied_slice(held->device, &offset, &count);
+    in->options.backend->tied_slice(virtual_stage->device, &offset, &count);
     for (uint32_t b = 0; b < plan->bucket_count && count > 0 && status == TY_OK; b++) {
         const ty_bucket *bucket = &plan->buckets[b];
         if (bucket->tied_stage == TY_NO_STAGE ||
-            (bucket->stage != held->stage && bucket->tied_stage != held->stage))
+            (bucket->stage != virtual_stage->stage && bucket->tied_stage != virtual_stage->stage))
             continue;
         if (ty_layer_matrices(plan->workload, bucket->first_layer, matrices) > 0)
             status = variant_make_matrix(variant, matrices[0].rows, matrices[0].columns,
@@ -123,12 +123,12 @@ static bool is_matrix_apart(const ty_plan *plan, uint32_t layer)
            ty_plan_tied_stage(plan, layer) != TY_NO_STAGE;
 }
 
-static ty_status stage_make(const ty_interpreter *in, const held_stage *held,
+static ty_status stage_make(const ty_interpreter *in, const virtual_stage_state *virtual_stage,
                             const ty_variant *variant, float *parameters, ty_error *error)
 {
     const ty_plan *plan = in->options.plan;
-    const ty_plan_stage *stage = &plan->stages[held->stage];
-    ty_status status = tied_make(in, held, variant, parameters, error);
+    const ty_plan_stage *stage = &plan->stages[virtual_stage->stage];
+    ty_status status = tied_make(in, virtual_stage, variant, parameters, error);
 
     for (uint32_t l = stage->first_layer; l < stage->first_layer + stage->layer_count; l++) {
         ty_bucket_matrix matrices[TY_MOST_MATRICES];
@@ -136,7 +136,7 @@ static ty_status stage_make(const ty_interpreter *in, const held_stage *held,
         const bool is_apart = is_matrix_apart(plan, l);
         uint64_t offset, count, missing = 0;
 
-        in->options.backend->slice(held->device, l, 1, &offset, &count);
+        in->options.backend->slice(virtual_stage->device, l, 1, &offset, &count);
         for (uint32_t m = 0; m < found && status == TY_OK; m++) {
             if (m == 0 && is_apart) {
                 missing = matrices[0].rows * matrices[0].columns;
@@ -152,64 +152,64 @@ static ty_status stage_make(const ty_interpreter *in, const held_stage *held,
 /* ---- A rank -------------------------------------------------------------------------------- */
 
 /* All that is kept here. */
-static ty_status weights_write(const ty_interpreter *in, const held_stage *held, const float *from,
-                               uint64_t bytes, ty_error *error)
+static ty_status weights_write(const ty_interpreter *in, const virtual_stage_state *virtual_stage,
+                               const float *from, uint64_t bytes, ty_error *error)
 {
     ty_parameter_range *kept;
     uint32_t count;
     ty_status status = TY_OK;
 
     if (in->memory == NULL) {
-        memcpy(in->options.backend->parameters(held->device), from, bytes);
+        memcpy(in->options.backend->parameters(virtual_stage->device), from, bytes);
         return TY_OK;
     }
     kept = interpreter_kept_room(in);
     TY_TRY(ty_check_memory(kept != NULL, error));
-    count = interpreter_kept_ranges(in, held, kept);
+    count = interpreter_kept_ranges(in, virtual_stage, kept);
     for (uint32_t k = 0; k < count && status == TY_OK; k++)
         if (kept[k].count > 0)
-            status =
-                in->memory->write(held->device, interpreter_weights_at(in, held, kept[k].offset),
-                                  from + kept[k].offset, kept[k].count * sizeof *from, error);
+            status = in->memory->write(virtual_stage->device,
+                                       interpreter_weights_at(in, virtual_stage, kept[k].offset),
+                                       from + kept[k].offset, kept[k].count * sizeof *from, error);
     ty_free(kept);
     return status;
 }
 
 /* All of them, which have been brought together. */
-static ty_status weights_read(const ty_interpreter *in, const held_stage *held, float *to,
-                              uint64_t bytes, ty_error *error)
+static ty_status weights_read(const ty_interpreter *in, const virtual_stage_state *virtual_stage,
+                              float *to, uint64_t bytes, ty_error *error)
 {
-    const float *parameters = in->options.backend->parameters(held->device);
+    const float *parameters = in->options.backend->parameters(virtual_stage->device);
 
-    if (in->memory != NULL && held->gathered == NULL)
-        return in->memory->read(held->device, to, parameters, bytes, error);
-    memcpy(to, held->gathered != NULL ? held->gathered : parameters, bytes);
+    if (in->memory != NULL && virtual_stage->gathered == NULL)
+        return in->memory->read(virtual_stage->device, to, parameters, bytes, error);
+    memcpy(to, virtual_stage->gathered != NULL ? virtual_stage->gathered : parameters, bytes);
     return TY_OK;
 }
 
 ty_status interpreter_variant_make(ty_interpreter *in, const ty_variant *variant, float ***trained,
                                    ty_error *error)
 {
-    float **kept = ty_alloc(in->held_count, sizeof *kept), *made = NULL;
+    float **kept = ty_alloc(in->virtual_stage_count, sizeof *kept), *made = NULL;
     ty_status status =
         kept != NULL ? interpreter_gather_all(in, false, error) : ty_check_memory(false, error);
 
-    for (uint32_t h = 0; h < in->held_count && status == TY_OK; h++) {
-        const held_stage *held = &in->held[h];
-        const uint64_t count = in->options.backend->parameter_count(held->device);
+    for (uint32_t h = 0; h < in->virtual_stage_count && status == TY_OK; h++) {
+        const virtual_stage_state *virtual_stage = &in->virtual_stages[h];
+        const uint64_t count = in->options.backend->parameter_count(virtual_stage->device);
 
         kept[h] = ty_alloc(count, sizeof **kept);
         made = ty_alloc(count, sizeof *made);
         if (kept[h] == NULL || made == NULL)
             status = ty_check_memory(false, error);
         if (status == TY_OK)
-            status = weights_read(in, held, kept[h], count * sizeof *made, error);
+            status = weights_read(in, virtual_stage, kept[h], count * sizeof *made, error);
         if (status == TY_OK) {
             memcpy(made, kept[h], count * sizeof *made);
-            status = stage_make(in, held, variant, made, error);
+            status = stage_make(in, virtual_stage, variant, made, error);
         }
         if (status == TY_OK)
-            status = weights_write(in, held, made, count * sizeof *made, error);
+            status = weights_write(in, virtual_stage, made, count * sizeof *made, error);
         ty_free(made);
     }
     *trained = kept;
@@ -220,17 +220,17 @@ ty_status interpreter_variant_over(ty_interpreter *in, float *const *trained, ty
 {
     ty_status status = TY_OK;
 
-    for (uint32_t h = 0; h < in->held_count && status == TY_OK; h++) {
-        const held_stage *held = &in->held[h];
-        const uint64_t count = in->options.backend->parameter_count(held->device);
-        status = weights_write(in, held, trained[h], count * sizeof **trained, error);
+    for (uint32_t h = 0; h < in->virtual_stage_count && status == TY_OK; h++) {
+        const virtual_stage_state *virtual_stage = &in->virtual_stages[h];
+        const uint64_t count = in->options.backend->parameter_count(virtual_stage->device);
+        status = weights_write(in, virtual_stage, trained[h], count * sizeof **trained, error);
     }
     return status;
 }
 
 void interpreter_variant_free(const ty_interpreter *in, float **trained)
 {
-    for (uint32_t h = 0; trained != NULL && h < in->held_count; h++)
+    for (uint32_t h = 0; trained != NULL && h < in->virtual_stage_count; h++)
         ty_free(trained[h]);
     ty_free(trained);
 }

@@ -42,11 +42,11 @@ typedef struct training {
 
 static ty_status job_check(const ty_job *job, const ty_transport *transport, ty_error *error)
 {
-    const uint32_t width = ty_plan_width(job->plan);
-    char of_lanes[32] = "", and_servers[32] = "";
+    const uint32_t width = ty_plan_replica_ranks(job->plan);
+    char of_parallel[32] = "", and_servers[32] = "";
 
     if (width > 1)
-        snprintf(of_lanes, sizeof of_lanes, " of %u lanes each", width);
+        snprintf(of_parallel, sizeof of_parallel, " of %u ranks each", width);
     if (job->plan->servers.count > 0)
         snprintf(and_servers, sizeof and_servers, " and %u server%s", job->plan->servers.count,
                  job->plan->servers.count > 1 ? "s" : "");
@@ -55,7 +55,7 @@ static ty_status job_check(const ty_job *job, const ty_transport *transport, ty_
             error, TY_EPARSE,
             "job:/plan/stages: found a plan of %u ranks%s%s, expected one of %u, as many as "
             "were started",
-            ty_plan_rank_count(job->plan), of_lanes, and_servers, transport->size);
+            ty_plan_stage_replica_count(job->plan), of_parallel, and_servers, transport->size);
     if ((uint64_t)job->warmup_steps + job->timeline_steps > job->steps)
         return ty_fail(error, TY_EINVAL,
                        "%u warm-up steps and %u recorded ones are more than %u steps",
@@ -220,7 +220,7 @@ static ty_reading reading_of(const training *t)
 
 static bool is_server(const training *t)
 {
-    return t->transport->rank >= ty_plan_process_count(t->job->plan);
+    return t->transport->rank >= ty_plan_rank_count(t->job->plan);
 }
 
 static ty_status training_prepare(training *t, ty_error *error)
@@ -230,7 +230,7 @@ static ty_status training_prepare(training *t, ty_error *error)
     ty_reading reading = reading_of(t);
     const ty_device_backend *backend = NULL;
     ty_precision precision = TY_PRECISION_FP32;
-    uint32_t position;
+    uint32_t pipeline_rank;
     ty_status status;
 
     TY_CHECK(job_check(job, t->transport, error), status, done);
@@ -247,10 +247,11 @@ static ty_status training_prepare(training *t, ty_error *error)
     if (!backend->is_timed) /* which computes nothing */
         TY_CHECK(ty_job_precision(job, &precision, error), status, done);
     TY_CHECK(backend_check(job, backend, error), status, done);
-    position = ty_plan_stage_of_rank(plan, t->transport->rank / ty_plan_width(plan));
-    reading.labels_only = position > 0;
+    pipeline_rank =
+        ty_plan_stage_of_replica(plan, t->transport->rank / ty_plan_replica_ranks(plan));
+    reading.labels_only = pipeline_rank > 0;
     if (!backend->is_timed && plan->workload->learning == TY_LEARNING_GRADIENT &&
-        (position == 0 || position + 1 == ty_plan_position_count(plan))) {
+        (pipeline_rank == 0 || pipeline_rank + 1 == ty_plan_pipeline_size(plan))) {
         TY_CHECK(ty_dataset_open(plan->workload, job->data, false, &t->dataset, error), status,
                  done);
         TY_CHECK(ty_dataset_prepare(t->dataset, &reading, error), status, done);
@@ -599,7 +600,7 @@ static ty_status train_job(const ty_job *job, ty_transport *transport,
         status = serve(&t, error);
         goto unprepared;
     }
-    transport->size = ty_plan_process_count(job->plan); /* servers are no ranks */
+    transport->size = ty_plan_rank_count(job->plan); /* servers are no ranks */
     if (t.is_finished && job->save_weights == NULL) {
         status = give_again(&t, error);
         goto cleanup;

@@ -39,7 +39,7 @@ uint64_t evolution_corridor(uint64_t seed, uint32_t step)
 
 static ty_status start(scenario_run *run, ty_error *error)
 {
-    if (ty_plan_width(run->plan) > 1)
+    if (ty_plan_replica_ranks(run->plan) > 1)
         return ty_fail(error, TY_EUNSUPPORTED,
                        "the worker plays no population with tensor parallelism");
     run->played = ty_alloc(run->plan->global_batch, sizeof(member_score));

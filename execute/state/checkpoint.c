@@ -176,10 +176,11 @@ static void step_set(ty_interpreter *in, uint32_t step)
     in->controls_done = in->steps_done = in->target = step;
     for (uint32_t i = 0; i < in->program->instruction_count; i++)
         in->done[i] = step;
-    for (uint32_t i = 0; i < in->held_count; i++) {
-        in->held[i].bound_count = (uint64_t)step * in->local_micro_batches;
-        if (in->held[i].version_count > 1)
-            in->options.backend->select(in->held[i].device, step % in->held[i].version_count);
+    for (uint32_t i = 0; i < in->virtual_stage_count; i++) {
+        in->virtual_stages[i].bound_count = (uint64_t)step * in->local_micro_batches;
+        if (in->virtual_stages[i].version_count > 1)
+            in->options.backend->select(in->virtual_stages[i].device,
+                                        step % in->virtual_stages[i].version_count);
     }
 }
 

@@ -38,7 +38,7 @@ typedef struct ty_checkpoint_place {
  * @return TY_EIO: there is none; TY_EPARSE: damaged, or of another plan, or of more than `steps`
  * steps.
  */
-ty_status ty_checkpoint_find(const char *directory, const ty_plan *plan, uint32_t process,
+ty_status ty_checkpoint_find(const char *directory, const ty_plan *plan, uint32_t rank,
                              uint32_t steps, ty_checkpoint_place *out,
                              ty_error *error) TY_MUST_CHECK;
 

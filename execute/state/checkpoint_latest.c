@@ -62,7 +62,7 @@ typedef struct latest {
     ty_digest plan, state, own;
     const char *strategy;
     uint32_t rank_count, step, replica_count, file_count;
-    uint32_t *replicas; /* [replica_count]: of each position */
+    uint32_t *replicas; /* [replica_count]: of each pipeline rank */
     uint64_t samples;
     ty_digest *files; /* [file_count]: of each rank */
 } latest;
@@ -91,7 +91,7 @@ ty_status checkpoint_latest_write(const ty_plan *plan, const char *directory,
     latest said = {.plan = place->plan,
                    .strategy = plan->strategy,
                    .rank_count = place->rank_count,
-                   .replica_count = ty_plan_position_count(plan),
+                   .replica_count = ty_plan_pipeline_size(plan),
                    .step = place->step,
                    .samples = place->samples,
                    .file_count = place->rank_count,
@@ -143,32 +143,33 @@ static ty_status latest_read(const ty_json *root, latest *out, ty_error *error)
     return ty_json_array(root, "files", out->rank_count, out->rank_count, &files, error);
 }
 
-/* The process whose state is that of `process`: of a replica of the same position the same lane. */
+/* The process whose state is that of `rank`: of a replica of the same pipeline rank the same rank.
+ */
 static ty_status source_find(const ty_json *root, const latest *found, const ty_plan *plan,
-                             uint32_t process, uint32_t *out, ty_error *error)
+                             uint32_t rank, uint32_t *out, ty_error *error)
 {
-    const uint32_t width = ty_plan_width(plan), rank = process / width;
-    const uint32_t position = ty_plan_stage_of_rank(plan, rank);
-    const uint32_t replica = rank - ty_plan_first_rank(plan, position);
+    const uint32_t width = ty_plan_replica_ranks(plan), stage_replica = rank / width;
+    const uint32_t pipeline_rank = ty_plan_stage_of_replica(plan, stage_replica);
+    const uint32_t replica = stage_replica - ty_plan_first_replica(plan, pipeline_rank);
     const ty_json *replicas;
     uint32_t first = 0;
-    ty_status status = ty_json_array(root, "replicas", ty_plan_position_count(plan),
-                                     ty_plan_position_count(plan), &replicas, error);
+    ty_status status = ty_json_array(root, "replicas", ty_plan_pipeline_size(plan),
+                                     ty_plan_pipeline_size(plan), &replicas, error);
 
     if (status != TY_OK)
         return status;
-    for (uint32_t p = 0; p < position; p++)
+    for (uint32_t p = 0; p < pipeline_rank; p++)
         first += found->replicas[p];
-    *out = (first + replica % found->replicas[position]) * width + process % width;
+    *out = (first + replica % found->replicas[pipeline_rank]) * width + rank % width;
     return TY_OK;
 }
 
-static ty_status latest_check(const ty_json *root, const ty_plan *plan, uint32_t process,
+static ty_status latest_check(const ty_json *root, const ty_plan *plan, uint32_t rank,
                               uint32_t steps, ty_checkpoint_place *out, ty_error *error)
 {
     latest found = {0};
     ty_digest own, state;
-    uint32_t source = process;
+    uint32_t source = rank;
     bool is_own;
     ty_status status;
 
@@ -180,7 +181,7 @@ static ty_status latest_check(const ty_json *root, const ty_plan *plan, uint32_t
         status = ty_json_fail(root, error,
                               "a checkpoint of this very plan (\"%s\", %u ranks), or of one that "
                               "differs in its batch alone, not one of another (\"%s\", %u)",
-                              plan->strategy, ty_plan_rank_count(plan), found.strategy,
+                              plan->strategy, ty_plan_stage_replica_count(plan), found.strategy,
                               found.rank_count);
         goto done;
     }
@@ -190,7 +191,7 @@ static ty_status latest_check(const ty_json *root, const ty_plan *plan, uint32_t
         goto done;
     }
     if (!is_own)
-        TY_CHECK(source_find(root, &found, plan, process, &source, error), status, done);
+        TY_CHECK(source_find(root, &found, plan, rank, &source, error), status, done);
     if (source >= found.rank_count) {
         status = ty_json_fail(root, error, "files of more than %u ranks, among them number %u",
                               found.rank_count, source);
@@ -208,7 +209,7 @@ done:
     return status;
 }
 
-ty_status ty_checkpoint_find(const char *directory, const ty_plan *plan, uint32_t process,
+ty_status ty_checkpoint_find(const char *directory, const ty_plan *plan, uint32_t rank,
                              uint32_t steps, ty_checkpoint_place *out, ty_error *error)
 {
     ty_json_document *document = NULL;
@@ -222,7 +223,7 @@ ty_status ty_checkpoint_find(const char *directory, const ty_plan *plan, uint32_
     TY_CHECK(ty_file_read(path, 0, &text, &length, error), status, done);
     TY_CHECK(ty_json_parse(text, length, path, &document, error), status, done);
     TY_CHECK(digest_check(path, text, length, error), status, done);
-    status = latest_check(ty_json_root(document), plan, process, steps, out, error);
+    status = latest_check(ty_json_root(document), plan, rank, steps, out, error);
 done:
     ty_json_free(document);
     ty_free(text);

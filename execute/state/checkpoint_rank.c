@@ -67,28 +67,30 @@ static void add(sections *s, void *data, uint64_t bytes)
 }
 
 /* Parameters [start, end) of one stage: all sets of weights, and optimizer state. */
-static void add_range(sections *s, ty_interpreter *in, const held_stage *held, uint64_t start,
-                      uint64_t end)
+static void add_range(sections *s, ty_interpreter *in, const virtual_stage_state *virtual_stage,
+                      uint64_t start, uint64_t end)
 {
     const ty_device_backend *backend = in->options.backend;
     const uint64_t state_bytes = (end - start) * in->state_count * sizeof(float);
 
-    for (uint32_t v = 0; v < held->version_count; v++) {
-        if (held->version_count > 1)
-            backend->select(held->device, v);
-        add_on(s, held->device, interpreter_weights_at(in, held, start),
+    for (uint32_t v = 0; v < virtual_stage->version_count; v++) {
+        if (virtual_stage->version_count > 1)
+            backend->select(virtual_stage->device, v);
+        add_on(s, virtual_stage->device, interpreter_weights_at(in, virtual_stage, start),
                (end - start) * sizeof(float), true);
     }
-    if (held->version_count > 1)
-        backend->select(held->device, in->controls_done % held->version_count);
+    if (virtual_stage->version_count > 1)
+        backend->select(virtual_stage->device, in->controls_done % virtual_stage->version_count);
     if (in->memory == NULL)
-        add(s, held->optimizer_state + start * in->state_count, state_bytes);
+        add(s, virtual_stage->optimizer_state + start * in->state_count, state_bytes);
     else if (state_bytes > 0)
-        add_on(s, held->device, in->memory->state(held->device, start), state_bytes, false);
+        add_on(s, virtual_stage->device, in->memory->state(virtual_stage->device, start),
+               state_bytes, false);
 }
 
 /* All of a stage but the others' shares of its sharded buckets. */
-static void add_held(sections *s, ty_interpreter *in, const held_stage *held)
+static void add_virtual_stage(sections *s, ty_interpreter *in,
+                              const virtual_stage_state *virtual_stage)
 {
     ty_parameter_range *ranges = interpreter_kept_room(in);
     uint64_t count = 0;
@@ -98,13 +100,13 @@ static void add_held(sections *s, ty_interpreter *in, const held_stage *held)
         s->has_failed = true;
         return;
     }
-    range_count = interpreter_kept_ranges(in, held, ranges);
+    range_count = interpreter_kept_ranges(in, virtual_stage, ranges);
     for (r = 0; r < range_count; r++)
-        add_range(s, in, held, ranges[r].offset, ranges[r].offset + ranges[r].count);
+        add_range(s, in, virtual_stage, ranges[r].offset, ranges[r].offset + ranges[r].count);
     ty_free(ranges);
     if (in->options.backend->statistics != NULL) {
-        float *statistics = in->options.backend->statistics(held->device, &count);
-        add_on(s, held->device, statistics, count * sizeof *statistics, false);
+        float *statistics = in->options.backend->statistics(virtual_stage->device, &count);
+        add_on(s, virtual_stage->device, statistics, count * sizeof *statistics, false);
     }
 }
 
@@ -115,7 +117,7 @@ static void add_codec(sections *s, const bucket_state *bucket)
 
     for (uint32_t i = 0; bucket->codec != NULL && ty_codec_state(bucket->codec, i, &data, &bytes);
          i++)
-        add_on(s, i > 0 ? bucket->held->device : NULL, data, bytes, false);
+        add_on(s, i > 0 ? bucket->virtual_stage->device : NULL, data, bytes, false);
 }
 
 static ty_status sections_find(ty_interpreter *in, sections *s, ty_error *error)
@@ -125,8 +127,8 @@ static ty_status sections_find(ty_interpreter *in, sections *s, ty_error *error)
 
     s->memory = in->memory;
     add(s, in->losses, in->controls_done * sizeof *in->losses);
-    for (uint32_t i = 0; i < in->held_count; i++)
-        add_held(s, in, &in->held[i]);
+    for (uint32_t i = 0; i < in->virtual_stage_count; i++)
+        add_virtual_stage(s, in, &in->virtual_stages[i]);
     add(s, noise, sizeof *noise);
     add(s, samples, interpreter_noise_most(in->controls_done) * sizeof *samples);
     for (uint32_t i = 0; i < in->options.plan->bucket_count; i++)

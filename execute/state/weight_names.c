@@ -214,17 +214,17 @@ static bool is_tied(const ty_layer *layer, uint32_t tensor)
 
 /* Tensors of a layer, and statistics, as one device has them; 0: none. */
 static uint64_t tensor_count(const ty_workload *w, uint32_t layer, uint32_t tensor,
-                             lane_tensor *out)
+                             sharded_tensor *out)
 {
     const ty_layer *l = &w->layers[layer];
-    lane_tensor tensors[LAYER_MAX_TENSORS] = {0};
+    sharded_tensor tensors[LAYER_MAX_TENSORS] = {0};
 
-    *out = (lane_tensor){0};
+    *out = (sharded_tensor){0};
     if (tensor >= LAYER_MAX_TENSORS) {
         if (ty_layer_row_of(l)->has_statistics)
-            *out =
-                (lane_tensor){.name = tensor == LAYER_RUNNING_MEAN ? "running_mean" : "running_var",
-                              .count = l->attributes[TY_FEATURES]};
+            *out = (sharded_tensor){.name = tensor == LAYER_RUNNING_MEAN ? "running_mean"
+                                                                         : "running_var",
+                                    .count = l->attributes[TY_FEATURES]};
     } else if (tensor < ty_layer_tensors(w, layer, tensors) && !is_tied(l, tensor)) {
         *out = tensors[tensor];
     }
@@ -245,7 +245,7 @@ static bool is_form(weight_family family, const ty_layer *layer)
 static bool has_all(weight_family family, const ty_workload *w)
 {
     bool has_sign = false;
-    lane_tensor tensor;
+    sharded_tensor tensor;
     numbers found;
 
     for (uint32_t l = 0; l < w->layer_count; l++) {
@@ -360,7 +360,7 @@ bool weight_piece_at(const weight_names *names, uint32_t layer, uint32_t tensor,
 {
     const ty_workload *w = names->workload;
     const ty_layer *l = &w->layers[layer];
-    lane_tensor whole;
+    sharded_tensor whole;
     const uint64_t count = tensor_count(w, layer, tensor, &whole);
     const uint64_t columns = whole.columns, width = columns > 0 ? columns : 1;
     uint32_t expert = 0, half = 0;

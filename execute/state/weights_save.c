@@ -1,5 +1,5 @@
 /* Weights out of a run, as safetensors. */
-#include "interpreter_lanes.h"
+#include "interpreter_parallel.h"
 #include "sharding.h"
 #include "weight_names.h"
 #include "weights.h"
@@ -125,7 +125,7 @@ static ty_status statistics_move(ty_interpreter *in, uint32_t layer, ty_text *te
 {
     const ty_plan *plan = in->options.plan;
     const uint32_t stage = ty_plan_stage_of_layer(plan, layer);
-    const uint32_t rank = ty_plan_first_rank(plan, stage);
+    const uint32_t stage_replica = ty_plan_first_replica(plan, stage);
     ty_transport *transport = in->options.transport;
     const float *numbers = NULL;
     float *owned = NULL;
@@ -135,22 +135,23 @@ static ty_status statistics_move(ty_interpreter *in, uint32_t layer, ty_text *te
 
     if (count == 0)
         return TY_OK;
-    if (in->rank == rank) {
-        const held_stage *held = &in->held[stage / ty_plan_position_count(plan)];
-        const float *all = in->options.backend->statistics(held->device, &of_stage);
+    if (in->stage_replica == stage_replica) {
+        const virtual_stage_state *virtual_stage =
+            &in->virtual_stages[stage / ty_plan_pipeline_size(plan)];
+        const float *all = in->options.backend->statistics(virtual_stage->device, &of_stage);
 
         TY_CHECK(interpreter_host_floats(in, all + offset, count, &numbers, &owned, error), status,
                  cleanup);
-        if (rank != 0 && interpreter_is_first_lane(in, rank))
+        if (stage_replica != 0 && interpreter_is_first_rank(in, stage_replica))
             TY_CHECK(ty_transport_send(transport, 0, STATISTICS_TAG, numbers,
                                        count * sizeof *numbers, error),
                      status, cleanup);
     }
-    if (transport->rank == 0 && rank != 0) {
+    if (transport->rank == 0 && stage_replica != 0) {
         numbers = owned = ty_alloc(count, sizeof *owned);
         TY_CHECK(ty_check_memory(owned != NULL, error), status, cleanup);
-        TY_CHECK(ty_transport_receive(transport, interpreter_process(in, rank), STATISTICS_TAG,
-                                      owned, count * sizeof *owned, error),
+        TY_CHECK(ty_transport_receive(transport, interpreter_rank(in, stage_replica),
+                                      STATISTICS_TAG, owned, count * sizeof *owned, error),
                  status, cleanup);
     }
     if (transport->rank == 0)

@@ -47,8 +47,8 @@ struct ty_device_link {
                         const ty_collective_options *options, ty_error *error);
     /** Calls `run`, which puts a recorded graph on the stage's stream, when all processes that this
      * one exchanges with inside passes have come to the same; done when the graph is over. Of links
-     * of lanes; NULL like `record`. */
-    ty_status (*launch)(ty_device_link *link, ty_stage_device *stage, ty_lane_run *run,
+     * of ranks; NULL like `record`. */
+    ty_status (*launch)(ty_device_link *link, ty_stage_device *stage, ty_parallel_run *run,
                         void *argument, ty_request **out, ty_error *error);
     /** Never blocks; frees the request when it is done or failed. */
     ty_status (*test)(ty_device_link *link, ty_request *request, bool *is_done, ty_error *error);
@@ -68,9 +68,9 @@ struct ty_link_options {
     const ty_device_backend *backend;
     ty_stage_device *stage;
     ty_transport *transport; /* for the host's part: rendezvous, or everything */
-    /* For what the lanes of a rank exchange inside passes, and nothing else: a link of the
+    /* For what the ranks of a stage replica exchange inside passes, and nothing else: a link of the
      * thread of the passes, beside that of the other thread. */
-    bool is_of_lanes;
+    bool is_inside_replica;
     /* Bytes of the largest all-to-all of equal parts that there will be, all together; 1 if all are
      * of unequal ones; 0: there is none. */
     uint64_t all_to_all_bytes;

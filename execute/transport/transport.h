@@ -3,9 +3,9 @@
  * A communication backend: what moves bytes between ranks. One struct of functions and one file per
  * backend ("mpi" between processes, "local" between threads of one process). Internal to execute/.
  *
- * Ranks here are processes: with tensor parallelism one for each lane (ty_plan_process_count). Two
+ * Ranks here are processes: with tensor parallelism one for each rank (ty_plan_rank_count). Two
  * threads may use a transport at once, each for messages of its own: while a program runs the
- * communication thread, and the compute thread for what lanes exchange inside a pass. Messages
+ * communication thread, and the compute thread for what ranks exchange inside a pass. Messages
  * between two ranks with equal tags arrive in order. Waiting sleeps rather than spins: ranks share
  * cores with others. Where a transport can, messages ring a bell that ends the sleep.
  */

@@ -29,8 +29,8 @@ static bool has_spare_core(const ty_costing *costing, const ty_plan_stage *plann
     const uint32_t cores = ty_cluster_host_cores(costing->cluster, host);
     uint32_t processes = 0;
 
-    for (uint32_t p = 0; p < ty_plan_position_count(plan); p++)
-        for (uint32_t d = 0; d < plan->stages[p].replicas * ty_plan_width(plan); d++)
+    for (uint32_t p = 0; p < ty_plan_pipeline_size(plan); p++)
+        for (uint32_t d = 0; d < plan->stages[p].replicas * ty_plan_replica_ranks(plan); d++)
             processes +=
                 ty_cluster_device_host(costing->cluster, plan->stages[p].devices[d]) == host;
     return cores == 0 || cores >= 2 * processes;
@@ -53,7 +53,7 @@ static ty_status weight_share(const ty_costing *costing, uint32_t layer, double 
     return status;
 }
 
-/* Collectives among the lanes, in all passes of a layer. */
+/* Collectives among the ranks, in all passes of a layer. */
 static ty_status cost_talk(ty_costing *costing, uint32_t layer, bool has_backward)
 {
     ty_inner_collective inner[TY_MAX_INNER_COLLECTIVES];
@@ -75,7 +75,7 @@ static ty_status cost_talk(ty_costing *costing, uint32_t layer, bool has_backwar
     return TY_OK;
 }
 
-/* The layers of a stage of the position: on each kind of device, and among the lanes. */
+/* The layers of a stage of the pipeline rank: on each kind of device, and among the ranks. */
 static ty_status cost_stage_layers(ty_costing *costing, const ty_plan_stage *planned,
                                    const bool *takes_part)
 {
@@ -131,7 +131,7 @@ ty_status ty_cost_stage_meet(ty_costing *costing, uint32_t index)
 {
     const ty_plan_stage *planned = &costing->plan->stages[index];
     ty_stage_costing *stage = &costing->stage;
-    const uint32_t devices = planned->replicas * ty_plan_width(costing->plan);
+    const uint32_t devices = planned->replicas * ty_plan_replica_ranks(costing->plan);
     uint32_t count = 0;
 
     *stage = (ty_stage_costing){.stage = index};
@@ -142,24 +142,23 @@ ty_status ty_cost_stage_meet(ty_costing *costing, uint32_t index)
         if (is_known(stage, type))
             continue;
         stage->types[stage->type_count++] = type;
-        stage->lane_core_share = fmax(stage->lane_core_share, type->core_share);
+        stage->rank_core_share = fmax(stage->rank_core_share, type->core_share);
     }
     /* Processes of a stage replica on the host of its first one share the host's cores. */
     const uint32_t first = ty_cluster_device_host(costing->cluster, planned->devices[0]);
-    for (uint32_t l = 0; l < ty_plan_width(costing->plan); l++)
+    for (uint32_t l = 0; l < ty_plan_replica_ranks(costing->plan); l++)
         count += ty_cluster_device_host(costing->cluster, planned->devices[l]) == first;
-    stage->core_share = stage->lane_core_share * count;
-    stage->has_spare_core = !(stage->lane_core_share > 0) || has_spare_core(costing, planned);
+    stage->core_share = stage->rank_core_share * count;
+    stage->has_spare_core = !(stage->rank_core_share > 0) || has_spare_core(costing, planned);
     return TY_OK;
 }
 
-/* The layers of the position in hand. */
-static ty_status cost_position(ty_costing *costing)
+/* The layers of the pipeline rank in hand. */
+static ty_status cost_pipeline_rank(ty_costing *costing)
 {
     const ty_plan *plan = costing->plan;
 
-    for (uint32_t s = costing->stage.stage; s < plan->stage_count;
-         s += ty_plan_position_count(plan))
+    for (uint32_t s = costing->stage.stage; s < plan->stage_count; s += ty_plan_pipeline_size(plan))
         TY_TRY(cost_stage_layers(costing, &plan->stages[s], costing->stage.takes_part));
     return TY_OK;
 }
@@ -170,13 +169,13 @@ ty_status ty_cost_stage_open(ty_costing *costing, uint32_t index)
     TY_TRY(stage_room(costing));
     ty_workload_mark_backward(costing->plan->workload, costing->stage.takes_part);
     TY_TRY(ty_plan_mark_again(costing->plan, costing->stage.again, costing->error));
-    return cost_position(costing);
+    return cost_pipeline_rank(costing);
 }
 
 ty_status ty_cost_stage_likewise(ty_costing *costing, uint32_t index)
 {
     costing->stage.stage = index;
-    return cost_position(costing);
+    return cost_pipeline_rank(costing);
 }
 
 void ty_cost_stage_close(ty_costing *costing)
@@ -209,8 +208,8 @@ static double waiting(const ty_plan *plan)
 
     if (!(ty_stack_of(plan)->step_jitter > 0))
         return 1;
-    for (uint32_t s = 0; s < ty_plan_position_count(plan); s++)
-        devices += plan->stages[s].replicas * ty_plan_width(plan);
+    for (uint32_t s = 0; s < ty_plan_pipeline_size(plan); s++)
+        devices += plan->stages[s].replicas * ty_plan_replica_ranks(plan);
     return ty_stack_waiting(ty_stack_of(plan), devices);
 }
 
@@ -305,7 +304,7 @@ ty_status ty_cost_layers(ty_costing *costing, const ty_instruction *instruction,
     double slowest_s = 0, inner_s = 0, hidden_s = 0, pass_s, lost;
     ty_status status;
 
-    if (own % ty_plan_position_count(plan) != stage->stage ||
+    if (own % ty_plan_pipeline_size(plan) != stage->stage ||
         instruction->first_layer < planned->first_layer || first > planned->layer_count ||
         instruction->layer_count > planned->layer_count - first)
         return ty_fail(costing->error, TY_EINVAL,
@@ -376,17 +375,17 @@ static ty_status bucket_of(const ty_costing *costing, const ty_instruction *inst
     return TY_OK;
 }
 
-/* What a step takes once, shared out among the updates of the position. */
+/* What a step takes once, shared out among the updates of the pipeline rank. */
 static double share_of_step(const ty_costing *costing, const ty_bucket *bucket, double step_s)
 {
     const ty_plan *plan = costing->plan;
-    const uint32_t positions = ty_plan_position_count(plan);
+    const uint32_t pipeline_size = ty_plan_pipeline_size(plan);
     double all = 0;
 
     for (uint32_t b = 0; step_s > 0 && b < plan->bucket_count; b++)
-        if (plan->buckets[b].stage % positions == costing->stage.stage ||
+        if (plan->buckets[b].stage % pipeline_size == costing->stage.stage ||
             (plan->buckets[b].tied_stage != TY_NO_STAGE &&
-             plan->buckets[b].tied_stage % positions == costing->stage.stage))
+             plan->buckets[b].tied_stage % pipeline_size == costing->stage.stage))
             all += (double)plan->buckets[b].gradient_bytes;
     return all > 0 ? step_s * (double)bucket->gradient_bytes / all : 0;
 }
@@ -410,16 +409,16 @@ ty_status ty_cost_update(ty_costing *costing, const ty_instruction *instruction,
     const double behind = (ty_workload_has_teacher(costing->plan->workload) ? 3 : 0) +
                           (ty_plan_actors(costing->plan) > 0 ? 2 : 0);
     double seconds;
-    ty_inner_collective among_lanes = {.kind = TY_ALL_REDUCE, .count = 1};
+    ty_inner_collective among_ranks = {.kind = TY_ALL_REDUCE, .count = 1};
     double inner_s = 0, hidden_s = 0;
     uint64_t bytes;
     ty_status status = bucket_of(costing, instruction, &bucket);
 
     if (status != TY_OK)
         return status;
-    among_lanes.bytes = ty_bucket_lane_bytes(costing->plan, bucket);
-    if (among_lanes.bytes > 0)
-        status = ty_cost_inner(costing, &among_lanes, &inner_s, &hidden_s);
+    among_ranks.bytes = ty_bucket_rank_bytes(costing->plan, bucket);
+    if (among_ranks.bytes > 0)
+        status = ty_cost_inner(costing, &among_ranks, &inner_s, &hidden_s);
     if (status != TY_OK)
         return status;
     bytes = bucket->gradient_bytes;
@@ -442,7 +441,7 @@ ty_status ty_cost_update(ty_costing *costing, const ty_instruction *instruction,
     seconds = seconds * waiting(costing->plan) + inner_s + ty_cost_overhead_s(costing);
     /* Also where the update was measured: that was by the worker, which no driver starts. */
     seconds += share_of_step(
-        costing, bucket, ty_stack_of(costing->plan)->task_s * ty_plan_process_count(costing->plan));
+        costing, bucket, ty_stack_of(costing->plan)->task_s * ty_plan_rank_count(costing->plan));
     *cost = (ty_instruction_cost){
         .seconds = seconds, .inner_s = inner_s, .core_share = costing->stage.core_share};
     return TY_OK;
@@ -515,7 +514,8 @@ ty_status ty_cost_codec(ty_costing *costing, const ty_instruction *instruction,
 static double batch_s(const ty_costing *costing, const ty_instruction *load)
 {
     const ty_plan *plan = costing->plan;
-    const uint32_t samples = plan->micro_batch_size / ty_plan_lanes(plan, TY_EXPERT_LANES);
+    const uint32_t samples =
+        plan->micro_batch_size / ty_plan_parallel_size(plan, TY_EXPERT_PARALLEL);
 
     if (costing->profile == NULL)
         return 0;
@@ -600,7 +600,7 @@ ty_status ty_cost_load(ty_costing *costing, const ty_instruction *instruction,
         if (status != TY_OK)
             return status;
     }
-    samples = (double)costing->plan->micro_batch_size / ty_plan_width(costing->plan);
+    samples = (double)costing->plan->micro_batch_size / ty_plan_replica_ranks(costing->plan);
     own_s = fmax(fmax(read_s, source_s), samples * input.own_s);
     seconds = fmax(own_s, samples / input.samples_per_s);
     *cost = (ty_instruction_cost){.seconds = seconds,

@@ -18,7 +18,7 @@ typedef struct ty_stage_transfer {
 } ty_stage_transfer;
 
 /** What the replicas of the position in hand have in common, filled in once per position. */
-/* Passes over a layer that differ in what lanes exchange. */
+/* Passes over a layer that differ in what ranks exchange. */
 enum { COST_FORWARD, COST_BACKWARD, COST_AGAIN, COST_PASSES };
 
 typedef struct ty_stage_costing {
@@ -29,23 +29,24 @@ typedef struct ty_stage_costing {
     double *weight_shares;  /* [layers of the workload]: of backward, gradients of weights */
     ty_layer_again *again;  /* [layers of the workload]: what recomputing makes again of each */
     bool *takes_part;       /* [layers of the workload]: in backward */
-    double *inner_s[COST_PASSES];  /* [layers of the workload]: among lanes */
-    double *hidden_s[COST_PASSES]; /* likewise: among expert lanes, beside products */
-    double lane_core_share;        /* of the greediest kind */
-    double core_share;             /* of all lanes of a rank that are on the host of the first */
-    bool has_spare_core;           /* for each process on that host, besides its own */
+    double *inner_s[COST_PASSES];  /* [layers of the workload]: among ranks */
+    double *hidden_s[COST_PASSES]; /* likewise: among expert-parallel ranks, beside products */
+    double rank_core_share;        /* of the greediest kind */
+    double core_share;   /* of all ranks of a stage replica that are on the host of the first */
+    bool has_spare_core; /* for each process on that host, besides its own */
     /* The cache's; NULL until asked for. Of an exchange of all but experts, and of experts; of the
-     * lanes of a rank. */
+     * ranks of a stage replica. */
     const ty_group_network *networks[2];
     double *gather_s; /* [buckets]: bringing weights together that layers compute beside; NAN: not
                          asked for */
     double play_s;    /* the episodes of a micro-batch; 0: not asked for */
     double bucket_crowds[2]; /* how much such groups slow each other; 0: not asked for */
-    const ty_group_network *lanes[TY_LANE_KIND_COUNT];
-    double lane_crowds[TY_LANE_KIND_COUNT]; /* how much such groups of a rank slow each other */
-    ty_stage_transfer transfers[2];         /* to the previous position, to the next */
-    ty_server_network server_network;       /* workers 0: not asked for yet */
-    ty_server_map server_map;               /* where servers have whole tensors */
+    const ty_group_network *parallel[TY_PARALLELISM_COUNT];
+    double
+        parallel_crowds[TY_PARALLELISM_COUNT]; /* how much such groups of a rank slow each other */
+    ty_stage_transfer transfers[2];            /* to the previous position, to the next */
+    ty_server_network server_network;          /* workers 0: not asked for yet */
+    ty_server_map server_map;                  /* where servers have whole tensors */
 } ty_stage_costing;
 
 typedef struct ty_costing {
@@ -97,8 +98,9 @@ ty_status ty_cost_receive(ty_costing *costing, const ty_instruction *instruction
 ty_status ty_cost_collective(ty_costing *costing, const ty_instruction *instruction,
                              ty_instruction_cost *cost) TY_MUST_CHECK;
 
-/** Seconds that a collective among the lanes of a rank of the position in hand is waited for.
- * @param hidden_s [out] of expert lanes, what runs beside products */
+/** Seconds that a collective among the ranks of a stage replica of the position in hand is waited
+ * for.
+ * @param hidden_s [out] of expert-parallel ranks, what runs beside products */
 ty_status ty_cost_inner(ty_costing *costing, const ty_inner_collective *inner, double *seconds,
                         double *hidden_s) TY_MUST_CHECK;
 

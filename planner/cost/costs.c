@@ -29,7 +29,7 @@ ty_costing ty_costing_of(const ty_plan *plan, ty_network_cache *networks, ty_err
 static ty_status check_devices(const ty_plan *plan, const ty_cluster *cluster, ty_error *error)
 {
     for (uint32_t s = 0; s < plan->stage_count; s++)
-        for (uint32_t q = 0; q < plan->stages[s].replicas * ty_plan_width(plan); q++)
+        for (uint32_t q = 0; q < plan->stages[s].replicas * ty_plan_replica_ranks(plan); q++)
             if (plan->stages[s].devices[q] >= ty_cluster_device_count(cluster))
                 return ty_fail(error, TY_EINVAL,
                                "plan:/stages/%u/devices/%u: found %u, but cluster \"%s\" has %u "
@@ -54,11 +54,11 @@ static ty_status check_devices(const ty_plan *plan, const ty_cluster *cluster, t
     return TY_OK;
 }
 
-/* Which ranks share which host's cores. */
-static ty_status place_ranks(const ty_plan *plan, const ty_cluster *cluster, ty_costs *costs,
-                             ty_error *error)
+/* Which stage replicas share which host's cores. */
+static ty_status place_replicas(const ty_plan *plan, const ty_cluster *cluster, ty_costs *costs,
+                                ty_error *error)
 {
-    uint32_t hosts = ty_cluster_host_count(cluster), rank = 0;
+    uint32_t hosts = ty_cluster_host_count(cluster), stage_replica = 0;
 
     TY_TRY(ty_check_memory((costs->host_cores = ty_alloc(hosts, sizeof *costs->host_cores)) != NULL,
                            error));
@@ -67,10 +67,10 @@ static ty_status place_ranks(const ty_plan *plan, const ty_cluster *cluster, ty_
         uint32_t cores = ty_cluster_host_cores(cluster, h);
         costs->host_cores[h] = cores > 0 ? (double)cores : HUGE_VAL;
     }
-    for (uint32_t s = 0; s < ty_plan_position_count(plan); s++)
+    for (uint32_t s = 0; s < ty_plan_pipeline_size(plan); s++)
         for (uint32_t q = 0; q < plan->stages[s].replicas; q++)
-            costs->rank_host[rank++] =
-                ty_cluster_device_host(cluster, plan->stages[s].devices[q * ty_plan_width(plan)]);
+            costs->replica_host[stage_replica++] = ty_cluster_device_host(
+                cluster, plan->stages[s].devices[q * ty_plan_replica_ranks(plan)]);
     return TY_OK;
 }
 
@@ -102,12 +102,12 @@ ty_status ty_costs_by_networks(const ty_plan *plan, const ty_program *program,
     ty_costs *costs = NULL;
     ty_status status = TY_OK;
 
-    if (program->stage_count != ty_plan_position_count(plan))
+    if (program->stage_count != ty_plan_pipeline_size(plan))
         return ty_fail(error, TY_EINVAL, "a program of %u stages, expected the plan's %u",
-                       program->stage_count, ty_plan_position_count(plan));
+                       program->stage_count, ty_plan_pipeline_size(plan));
     TY_CHECK(check_devices(plan, cluster, error), status, cleanup);
     TY_CHECK(ty_costs_new(plan, program, &costs, error), status, cleanup);
-    TY_CHECK(place_ranks(plan, cluster, costs, error), status, cleanup);
+    TY_CHECK(place_replicas(plan, cluster, costs, error), status, cleanup);
     for (uint32_t s = 0; s < program->stage_count; s++)
         TY_CHECK(cost_stage(&costing, &program->stages[s], s, costs->instructions[s]), status,
                  cleanup);

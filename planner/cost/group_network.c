@@ -208,12 +208,13 @@ void ty_exchange_add_sums(const ty_group_network *network, ty_collective_kind ki
     ty_sum_hide(3 * (n - 1) / n * (double)bytes / network->memory_bytes_per_s, cost);
 }
 
-double ty_talk_hidden(const ty_group_network *lanes, const ty_stack *stack,
+double ty_talk_hidden(const ty_group_network *ranks, const ty_stack *stack,
                       const ty_inner_collective *inner)
 {
-    if (inner->among == TY_EXPERT_LANES)
+    if (inner->among == TY_EXPERT_PARALLEL)
         return inner->chosen > 0 ? stack->expert_hidden : 0;
-    return inner->among == TY_TENSOR_LANES && ty_group_is_inside(lanes) ? stack->tensor_hidden : 0;
+    return inner->among == TY_TENSOR_PARALLEL && ty_group_is_inside(ranks) ? stack->tensor_hidden
+                                                                           : 0;
 }
 
 double ty_agreement_s(const ty_group_network *network, const ty_stack *stack)
@@ -249,29 +250,29 @@ ty_status ty_group_exchange_cost(const ty_group_network *network, ty_collective_
 
 /* ---- Inside layers ------------------------------------------------------------------------- */
 
-static ty_status inner_cost(const ty_group_network *lanes, const ty_stack *stack,
+static ty_status inner_cost(const ty_group_network *ranks, const ty_stack *stack,
                             const ty_inner_collective *inner, double bytes, double inside_s,
                             ty_instruction_cost *cost, ty_error *error)
 {
-    TY_TRY(ty_group_exchange_cost(lanes, inner->kind,
-                                  ty_group_has_library(lanes) ? TY_AUTOMATIC : TY_RING,
+    TY_TRY(ty_group_exchange_cost(ranks, inner->kind,
+                                  ty_group_has_library(ranks) ? TY_AUTOMATIC : TY_RING,
                                   (uint64_t)bytes, cost, error));
-    ty_exchange_by_stack(lanes, stack, inner->kind, cost);
+    ty_exchange_by_stack(ranks, stack, inner->kind, cost);
     cost->seconds = fmax(cost->seconds, cost->latency_s + inside_s);
     return TY_OK;
 }
 
-ty_status ty_group_inner_cost(const ty_group_network *lanes, const ty_stack *stack,
+ty_status ty_group_inner_cost(const ty_group_network *ranks, const ty_stack *stack,
                               const ty_inner_collective *inner, ty_instruction_cost *cost,
                               ty_error *error)
 {
-    const bool is_dispatch = inner->chosen > 0 && lanes->members > 1;
+    const bool is_dispatch = inner->chosen > 0 && ranks->members > 1;
     double bytes = (double)inner->bytes, inside_s = 0;
     ty_instruction_cost dispatch;
 
-    if (is_dispatch && !ty_group_is_inside(lanes)) {
-        const ty_rails *rails = &lanes->rails;
-        const double copy = bytes / inner->chosen, n = lanes->members, hosts = rails->hosts;
+    if (is_dispatch && !ty_group_is_inside(ranks)) {
+        const ty_rails *rails = &ranks->rails;
+        const double copy = bytes / inner->chosen, n = ranks->members, hosts = rails->hosts;
         const double most = stack->expert_hosts > 0 ? fmin(stack->expert_hosts, hosts) : hosts;
         const double across = bytes * (n - rails->per_host) / n;
         const double once = copy * ty_expert_parts_met(inner, hosts, most);
@@ -281,10 +282,10 @@ ty_status ty_group_inner_cost(const ty_group_network *lanes, const ty_stack *sta
                        ty_expert_parts_met(inner, n, most * rails->per_host) /
                        (rails->around_bytes_per_s * stack->host_link_share);
     }
-    TY_TRY(inner_cost(lanes, stack, inner, bytes, inside_s, cost, error));
+    TY_TRY(inner_cost(ranks, stack, inner, bytes, inside_s, cost, error));
     if (!is_dispatch || stack->dispatch_share >= 1)
         return TY_OK;
-    TY_TRY(inner_cost(lanes, stack, inner, bytes * stack->dispatch_share,
+    TY_TRY(inner_cost(ranks, stack, inner, bytes * stack->dispatch_share,
                       inside_s * stack->dispatch_share, &dispatch, error));
     cost->seconds = (cost->seconds + dispatch.seconds) / 2;
     cost->latency_s = (cost->latency_s + dispatch.latency_s) / 2;

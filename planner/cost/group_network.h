@@ -55,10 +55,10 @@ void ty_exchange_add_sums(const ty_group_network *network, ty_collective_kind ki
 /** Adding up hides behind what arrives, piece by piece: a push, half of the exchange, takes the
  * longer of the two. */
 void ty_sum_hide(double sum_s, ty_instruction_cost *cost);
-/** Of a collective among lanes, the share that is not waited for. What tensor lanes hide needs
- * memory that all members reach. What expert lanes hide needs products to last as long, and costs
- * them `overlap_loss` of it. */
-double ty_talk_hidden(const ty_group_network *lanes, const ty_stack *stack,
+/** Of a collective among ranks, the share that is not waited for. What tensor-parallel ranks hide
+ * needs memory that all members reach. What expert-parallel ranks hide needs products to last as
+ * long, and costs them `overlap_loss` of it. */
+double ty_talk_hidden(const ty_group_network *ranks, const ty_stack *stack,
                       const ty_inner_collective *inner);
 /** Whether all members reach each other without a host's adapters: in a host, or on a torus. */
 bool ty_group_is_inside(const ty_group_network *network);
@@ -71,7 +71,7 @@ bool ty_group_has_library(const ty_group_network *network);
  * all-to-all of so many bytes less, or as long as passing on inside the hosts takes, whichever is
  * longer: both go on at once, piece by piece (DeepSeek-AI, DeepEP, 2025).
  */
-ty_status ty_group_inner_cost(const ty_group_network *lanes, const ty_stack *stack,
+ty_status ty_group_inner_cost(const ty_group_network *ranks, const ty_stack *stack,
                               const ty_inner_collective *inner, ty_instruction_cost *cost,
                               ty_error *error) TY_MUST_CHECK;
 /** Until the members of an exchange agree that it is ready on all of them (ty_stack.h). */

@@ -1,5 +1,5 @@
-/* Layers as kernels. Symbols: e bytes of a number, t tensor lanes, c context lanes; a lane has
- * 1/c of each sequence, and of divided layers 1/t. */
+/* Layers as kernels. Symbols: e bytes of a number, t tensor-parallel ranks, c context-parallel
+ * ranks; a rank has 1/c of each sequence, and of divided layers 1/t. */
 #include "kernels.h"
 
 #include "convolution_cost.h"
@@ -17,15 +17,15 @@
 #define SCORES_AGAIN 0.5
 #define CAUSAL_SHARE 0.5 /* of the blocks that a fused attention computes */
 
-/* What a layer is on one lane. */
+/* What a layer is on one rank. */
 typedef struct site {
     const ty_plan *plan;
     const ty_layer *layer;
     const ty_shape *input;
     double element;
-    double samples;       /* of this lane */
-    double t, c, experts; /* lanes */
-    double divided;       /* 1/t where tensor lanes share the layer out */
+    double samples;       /* of this rank */
+    double t, c, experts; /* ranks */
+    double divided;       /* 1/t where tensor-parallel ranks share the layer out */
     double along;         /* share of the sequence between divided layers */
     bool has_dropout;
     double narrow; /* bytes of a number in a narrow product; 0: there are none */
@@ -123,7 +123,7 @@ bool ty_attention_is_fused(const ty_stack *stack, ty_precision precision, const 
     return stack->attention == TY_ATTENTION_FUSED;
 }
 
-/* Scores of all heads of this lane: two products and the softmax between them, or one kernel. */
+/* Scores of all heads of this rank: two products and the softmax between them, or one kernel. */
 static void add_scores(site *s, double queries, double sources, double head, double value)
 {
     /* Keys that a query meets at most: all, those of a window, or those that an indexer chooses. */
@@ -155,7 +155,7 @@ static void add_scores(site *s, double queries, double sources, double head, dou
         s->out[i].is_of_scores = true;
 }
 
-/* What chooses keys (DeepSeek-V3.2): whole on every lane; every query meets every key, and of the
+/* What chooses keys (DeepSeek-V3.2): whole on every rank; every query meets every key, and of the
  * scores the sum over the heads alone is written and read. */
 static void add_indexer(site *s, double tokens, double queries, double keys)
 {
@@ -194,7 +194,7 @@ static void attention(site *s)
     if (is_one) {
         add_weights(s, 1, tokens, (queries + gates + keys) * d, features, 1);
     } else {
-        /* Latents are whole on every lane; what is made of them is divided. */
+        /* Latents are whole on every rank; what is made of them is divided. */
         if (query_latent > 0)
             add_weights(s, 1, tokens, query_latent, features, 2);
         add_weights(s, 1, tokens, queries * d, query_latent > 0 ? query_latent : features, 1);
@@ -249,8 +249,9 @@ double ty_layer_hidden_features(const ty_layer *layer)
                : (double)a[TY_HIDDEN_FEATURES];
 }
 
-/* Each expert of a lane sees its share of the tokens of all its expert lanes, as the latents where
- * there are some (Nemotron 3 Super), which every lane makes of its tokens and back. */
+/* Each expert of a rank sees its share of the tokens of all its expert-parallel ranks, as the
+ * latents where there are some (Nemotron 3 Super), which every rank makes of its tokens and back.
+ */
 static void moe(site *s)
 {
     const double tokens = s->samples * rows_of(s->input) / s->c, all = at(s, TY_EXPERTS);
@@ -316,17 +317,17 @@ static void loss(site *s)
                  s->layer->kernel_count);
 }
 
-/* What a lane does of a layer's forward. Of tables that lanes have whole the one with most does
+/* What a rank does of a layer's forward. Of tables that ranks have whole the one with most does
  * more than its part; what it looks up is shared out among all bags. */
 static double look_up_share(const ty_plan *plan, uint32_t layer)
 {
-    const double share = ty_lane_work_share(plan, layer);
+    const double share = ty_rank_work_share(plan, layer);
     ty_table_exchange tables;
 
     if (plan->table_shard != TY_TABLES_TABLE || !ty_layer_is_bag(&plan->workload->layers[layer]))
         return share;
     tables = ty_plan_tables(plan);
-    return share * ty_plan_lanes(plan, TY_EXPERT_LANES) * (double)tables.own_indices /
+    return share * ty_plan_parallel_size(plan, TY_EXPERT_PARALLEL) * (double)tables.own_indices /
            (double)tables.indices;
 }
 
@@ -339,7 +340,7 @@ static void other(site *s)
     const double weights =
         ty_layer_has_table(s->layer)
             ? 0
-            : (double)s->layer->parameter_bytes * ty_lane_parameter_share(s->plan, index);
+            : (double)s->layer->parameter_bytes * ty_rank_parameter_share(s->plan, index);
 
     add(s, (ty_kernel){.kind = s->layer->forward_flop > 0 ? TY_KERNEL_PRODUCT : TY_KERNEL_PASS,
                        .times = 1,
@@ -379,7 +380,7 @@ static void turn_around(site *s)
     const double matrix =
         l->tied_to == TY_NO_LAYER ? 0 : at(s, TY_IN_FEATURES) * at(s, TY_OUT_FEATURES);
     const double weights = ((double)l->parameter_bytes / s->element + matrix) *
-                           ty_lane_parameter_share(s->plan, index);
+                           ty_rank_parameter_share(s->plan, index);
 
     for (uint32_t i = 0; i < s->count; i++) {
         ty_kernel *k = &s->out[i];
@@ -401,13 +402,13 @@ uint32_t ty_layer_kernels(const ty_plan *plan, uint32_t layer, bool is_backward,
                           ty_kernel out[TY_MOST_KERNELS])
 {
     const ty_tensor_split split = ty_layer_tensor_split(plan->workload, layer);
-    const double tensor = ty_plan_lanes(plan, TY_TENSOR_LANES);
+    const double tensor = ty_plan_parallel_size(plan, TY_TENSOR_PARALLEL);
     site s = {.plan = plan,
               .layer = &plan->workload->layers[layer],
               .input = ty_layer_input_shape(plan->workload, layer, 0),
               .element = plan->workload->element_bytes,
-              .c = ty_plan_lanes(plan, TY_CONTEXT_LANES),
-              .experts = ty_plan_lanes(plan, TY_EXPERT_LANES),
+              .c = ty_plan_parallel_size(plan, TY_CONTEXT_PARALLEL),
+              .experts = ty_plan_parallel_size(plan, TY_EXPERT_PARALLEL),
               .divided = split == TY_SPLIT_NONE || split == TY_SPLIT_SEQUENCE ? 1 : 1 / tensor,
               .along = plan->sequence_parallel ? 1 / tensor : 1,
               .has_dropout =
@@ -507,7 +508,8 @@ static double host_s(const ty_plan *plan, uint32_t layer, const ty_kernel *kerne
     if (ty_layer_row_of(l)->has_experts)
         seconds += stack->host_expert_s;
     if (ty_layer_has_heads(l) && !ty_attention_is_fused(stack, plan->workload->precision, l) &&
-        (plan->micro_batch_size * l->attributes[TY_HEADS] / ty_plan_lanes(plan, TY_TENSOR_LANES)) %
+        (plan->micro_batch_size * l->attributes[TY_HEADS] /
+         ty_plan_parallel_size(plan, TY_TENSOR_PARALLEL)) %
                 SOFTMAX_BATCH !=
             0)
         seconds += stack->host_unfused_s;
@@ -545,7 +547,7 @@ static ty_status by_kernels(const ty_plan *plan, uint32_t layer, const ty_device
     out->backward = (ty_layer_pass){ty_kernels_seconds(kernels, count, &rates, true),
                                     host_s(plan, layer, kernels, count)};
     if (ty_convolution_is_chosen(workload, &workload->layers[layer], device)) {
-        const double work = plan->micro_batch_size * ty_lane_work_share(plan, layer);
+        const double work = plan->micro_batch_size * ty_rank_work_share(plan, layer);
         const convolution_times t = ty_convolution_cost(&workload->layers[layer], work, device);
         const double launches = workload->layers[layer].kernel_count * rates.kernel_s;
         out->forward.device_s = t.forward_s + launches;
@@ -601,8 +603,8 @@ ty_status ty_layer_price_of(const ty_plan *plan, uint32_t layer, const ty_device
     share = look_up_share(plan, layer);
     /* Of its backward, which is as much of the gradients that it has where a table's are zeroed. */
     back = ty_layer_expert_elements(plan, layer) > 0 && ty_layer_is_bag(l)
-               ? ty_lane_parameter_share(plan, layer)
-               : ty_lane_work_share(plan, layer);
+               ? ty_rank_parameter_share(plan, layer)
+               : ty_rank_work_share(plan, layer);
     TY_TRY(look_up(plan, layer, &price, &is_found, error));
     if (is_found && plan->profile->scaled != NULL)
         price.provenance = TY_CALIBRATED;

@@ -3,7 +3,7 @@
  * From a layer to kernels to seconds: the one place where the work of layers is priced. Internal to
  * planner/; what the module tells others of it is in ty_planner.h.
  *
- * A layer on one lane of a rank is a list of kernels: products of matrices, attention, passes over
+ * A layer on one rank of a rank is a list of kernels: products of matrices, attention, passes over
  * memory. Which ones, and how much they move, is the layer's and the stack's; what they take is the
  * device's and the stack's (ty_stack.h):
  *
@@ -47,8 +47,8 @@ typedef struct ty_kernel {
 #define TY_MOST_KERNELS 20
 
 /**
- * The kernels of one pass of a layer over a micro-batch on one lane of a plan's rank.
- * @param plan of which workload, stack, micro-batch size and lanes are read
+ * The kernels of one pass of a layer over a micro-batch on one rank of a plan's rank.
+ * @param plan of which workload, stack, micro-batch size and ranks are read
  * @return how many
  */
 uint32_t ty_layer_kernels(const ty_plan *plan, uint32_t layer, bool is_backward,
@@ -89,7 +89,7 @@ typedef struct ty_layer_price {
     ty_provenance provenance;
 } ty_layer_price;
 /**
- * A layer on one lane: measured where the plan's profile has it (the host's time is in it then),
+ * A layer on one rank: measured where the plan's profile has it (the host's time is in it then),
  * else by its kernels.
  * @return TY_EINVAL without a device for what was not measured; TY_EUNSUPPORTED for a device
  *         without a rate in the workload's precision
@@ -103,9 +103,9 @@ double ty_layer_again_s(const ty_layer *layer, const ty_layer_price *price, ty_a
 /**
  * A run of layers of a plan, as they follow one another. A host queues the kernels of a block of
  * layers (what lies between two cuts that one tensor crosses, attention and mlp together) ahead of
- * the device: where that takes longer than the device and the collectives between lanes, the
+ * the device: where that takes longer than the device and the collectives between ranks, the
  * difference is shared out among the block's layers, so that `device_s` of any range add up.
- * @param talk_s     [2][layers of the workload] seconds of each layer's collectives among lanes,
+ * @param talk_s     [2][layers of the workload] seconds of each layer's collectives among ranks,
  *                   forward and backward; NULL: none
  * @param takes_part [layers of the workload] in backward; a layer that does not has no backward
  * @param out        [layers of the workload] filled from first_layer on

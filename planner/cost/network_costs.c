@@ -35,7 +35,7 @@ static ty_status worst_path(const ty_costing *costing, uint32_t peer_stage, doub
     const ty_plan_stage *own = &plan->stages[costing->stage.stage];
     const ty_plan_stage *peer = &plan->stages[peer_stage];
     const uint32_t width =
-        ty_plan_width(plan); /* lanes meet their like: the first stands for all */
+        ty_plan_replica_ranks(plan); /* ranks meet their like: the first stands for all */
     double worst_s = -1;
 
     /* Micro-batch m pairs replicas m mod r and m mod r': the pairs repeat after r r' at the latest.
@@ -63,7 +63,7 @@ static ty_status worst_path(const ty_costing *costing, uint32_t peer_stage, doub
  * their own, and the simulator has the last word. */
 #define MOST_PAIRS 256
 
-/* What a transfer gets while all replicas and lanes of the stage send theirs: no more than
+/* What a transfer gets while all replicas and ranks of the stage send theirs: no more than
  * `bandwidth`, less where their routes meet. Of unequal replicas the fewer are busy. */
 static ty_status share_links(const ty_costing *costing, uint32_t peer_stage,
                              double *bandwidth_bytes_per_s)
@@ -71,7 +71,7 @@ static ty_status share_links(const ty_costing *costing, uint32_t peer_stage,
     const ty_plan *plan = costing->plan;
     const ty_plan_stage *own = &plan->stages[costing->stage.stage];
     const ty_plan_stage *peer = &plan->stages[peer_stage];
-    const uint32_t width = ty_plan_width(plan);
+    const uint32_t width = ty_plan_replica_ranks(plan);
     const uint32_t busy = own->replicas < peer->replicas ? own->replicas : peer->replicas;
     uint32_t from[MOST_PAIRS], to[MOST_PAIRS], count = 0, pairs = 0;
     double shared;
@@ -83,9 +83,9 @@ static ty_status share_links(const ty_costing *costing, uint32_t peer_stage,
             break;
         if (count + width > MOST_PAIRS)
             return TY_OK;
-        for (uint32_t lane = 0; lane < width; lane++, count++) {
-            from[count] = own->devices[a * width + lane];
-            to[count] = peer->devices[b * width + lane];
+        for (uint32_t replica_rank = 0; replica_rank < width; replica_rank++, count++) {
+            from[count] = own->devices[a * width + replica_rank];
+            to[count] = peer->devices[b * width + replica_rank];
         }
     }
     status = ty_network_shared_rate(costing->networks, from, to, count, (double)busy / pairs,
@@ -157,7 +157,7 @@ ty_status ty_cost_receive(ty_costing *costing, const ty_instruction *instruction
 
 /* ---- Collectives ------------------------------------------------------------------------- */
 
-/* Groups exchange at the same time, each of its lanes. Routes of so many are looked at: what the
+/* Groups exchange at the same time, each of its ranks. Routes of so many are looked at: what the
  * adapters of a host share is seen on the first hosts. */
 #define MOST_GROUP_ROUTES 64
 
@@ -186,24 +186,26 @@ static ty_status crowd_of_groups(const ty_costing *costing, const group_routes *
     return TY_OK;
 }
 
-/* Of the groups of a kind of lanes of one rank; those of tensor lanes are taken to lie apart. */
-static ty_status crowd_of_lanes(const ty_costing *costing, ty_lane_kind kind, double *crowd)
+/* Of the groups of a kind of ranks of one rank; those of tensor-parallel ranks are taken to lie
+ * apart. */
+static ty_status crowd_of_parallel(const ty_costing *costing, ty_parallelism kind, double *crowd)
 {
     const ty_plan *plan = costing->plan;
     const uint32_t *devices = plan->stages[costing->stage.stage].devices;
-    const uint32_t count = ty_plan_lanes(plan, kind), width = ty_plan_width(plan);
+    const uint32_t count = ty_plan_parallel_size(plan, kind), width = ty_plan_replica_ranks(plan);
     group_routes routes = {.first = count};
 
     *crowd = 1;
-    if (kind == TY_TENSOR_LANES || count > MOST_GROUP_ROUTES)
+    if (kind == TY_TENSOR_PARALLEL || count > MOST_GROUP_ROUTES)
         return TY_OK;
-    for (uint32_t lane = 0; lane < width && routes.count + count <= MOST_GROUP_ROUTES; lane++) {
-        if (ty_plan_lane_along(plan, kind, lane, 0) != lane)
+    for (uint32_t replica_rank = 0;
+         replica_rank < width && routes.count + count <= MOST_GROUP_ROUTES; replica_rank++) {
+        if (ty_plan_rank_along(plan, kind, replica_rank, 0) != replica_rank)
             continue;
         for (uint32_t n = 0; n < count; n++, routes.count++) {
-            routes.from[routes.count] = devices[ty_plan_lane_along(plan, kind, lane, n)];
+            routes.from[routes.count] = devices[ty_plan_rank_along(plan, kind, replica_rank, n)];
             routes.to[routes.count] =
-                devices[ty_plan_lane_along(plan, kind, lane, (n + 1) % count)];
+                devices[ty_plan_rank_along(plan, kind, replica_rank, (n + 1) % count)];
         }
     }
     return crowd_of_groups(costing, &routes, crowd);
@@ -214,9 +216,10 @@ static ty_status crowd_of_bucket(const ty_costing *costing, const ty_bucket *buc
 {
     const ty_plan *plan = costing->plan;
     const ty_plan_stage *planned = &plan->stages[bucket->stage];
-    const uint32_t groups = ty_bucket_group_count(plan, bucket), width = ty_plan_width(plan);
-    const uint32_t lanes = ty_bucket_lane_count(plan, bucket);
-    uint32_t members = planned->replicas * lanes;
+    const uint32_t groups = ty_bucket_group_count(plan, bucket),
+                   width = ty_plan_replica_ranks(plan);
+    const uint32_t per_replica = ty_bucket_rank_count(plan, bucket);
+    uint32_t members = planned->replicas * per_replica;
     group_routes routes = {.count = 0};
 
     *crowd = 1;
@@ -229,10 +232,11 @@ static ty_status crowd_of_bucket(const ty_costing *costing, const ty_bucket *buc
         for (uint32_t m = 0; m < members; m++, routes.count++) {
             const uint32_t next = (m + 1) % members;
             routes.from[routes.count] =
-                planned->devices[m / lanes * width + ty_bucket_lane(plan, bucket, g, m % lanes)];
+                planned->devices[m / per_replica * width +
+                                 ty_bucket_rank(plan, bucket, g, m % per_replica)];
             routes.to[routes.count] =
-                planned
-                    ->devices[next / lanes * width + ty_bucket_lane(plan, bucket, g, next % lanes)];
+                planned->devices[next / per_replica * width +
+                                 ty_bucket_rank(plan, bucket, g, next % per_replica)];
         }
     return crowd_of_groups(costing, &routes, crowd);
 }
@@ -257,17 +261,17 @@ static void slow_down(ty_instruction_cost *cost, double crowd)
         cost->seconds = cost->latency_s + (cost->seconds - cost->latency_s) * crowd;
 }
 
-/* The network of the lanes of a kind that `lane` of a rank is one of; kept if it is narrower than
- * the narrowest so far. */
-static ty_status look_at_lanes(ty_costing *costing, ty_lane_kind kind, const uint32_t *rank,
-                               uint32_t lane)
+/* The network of the ranks of a kind that `replica_rank` of a rank is one of; kept if it is
+ * narrower than the narrowest so far. */
+static ty_status look_at_parallel(ty_costing *costing, ty_parallelism kind, const uint32_t *replica,
+                                  uint32_t replica_rank)
 {
-    const uint32_t count = ty_plan_lanes(costing->plan, kind);
-    const ty_group_network **narrowest = &costing->stage.lanes[kind], *found;
-    uint32_t devices[TY_MAX_LANES];
+    const uint32_t count = ty_plan_parallel_size(costing->plan, kind);
+    const ty_group_network **narrowest = &costing->stage.parallel[kind], *found;
+    uint32_t devices[TY_MAX_PARALLEL_SIZE];
 
     for (uint32_t n = 0; n < count; n++)
-        devices[n] = rank[ty_plan_lane_along(costing->plan, kind, lane, n)];
+        devices[n] = replica[ty_plan_rank_along(costing->plan, kind, replica_rank, n)];
     TY_TRY(ty_network_of_group(costing->networks, devices, count, &found, costing->error));
     if (*narrowest == NULL ||
         found->ring_bandwidth_bytes_per_s < (*narrowest)->ring_bandwidth_bytes_per_s)
@@ -275,21 +279,23 @@ static ty_status look_at_lanes(ty_costing *costing, ty_lane_kind kind, const uin
     return TY_OK;
 }
 
-/* Of the position's ranks, the lanes of a kind whose ring is narrowest. */
-static ty_status find_lanes(ty_costing *costing, ty_lane_kind kind)
+/* Of the position's ranks, the ranks of a kind whose ring is narrowest. */
+static ty_status find_parallel(ty_costing *costing, ty_parallelism kind)
 {
     const ty_plan *plan = costing->plan;
     const ty_plan_stage *planned = &plan->stages[costing->stage.stage];
-    const uint32_t width = ty_plan_width(plan);
+    const uint32_t width = ty_plan_replica_ranks(plan);
 
-    if (ty_plan_lanes(plan, kind) > TY_MAX_LANES)
-        return ty_fail(costing->error, TY_EINVAL, "%u %s lanes, expected at most %d",
-                       ty_plan_lanes(plan, kind), ty_lane_kind_name(kind), TY_MAX_LANES);
+    if (ty_plan_parallel_size(plan, kind) > TY_MAX_PARALLEL_SIZE)
+        return ty_fail(costing->error, TY_EINVAL, "%u %s ranks, expected at most %d",
+                       ty_plan_parallel_size(plan, kind), ty_parallelism_name(kind),
+                       TY_MAX_PARALLEL_SIZE);
     for (uint32_t q = 0; q < planned->replicas; q++)
-        for (uint32_t lane = 0; lane < width; lane++)
-            if (ty_plan_lane_along(plan, kind, lane, 0) == lane)
-                TY_TRY(look_at_lanes(costing, kind, &planned->devices[(size_t)q * width], lane));
-    return crowd_of_lanes(costing, kind, &costing->stage.lane_crowds[kind]);
+        for (uint32_t replica_rank = 0; replica_rank < width; replica_rank++)
+            if (ty_plan_rank_along(plan, kind, replica_rank, 0) == replica_rank)
+                TY_TRY(look_at_parallel(costing, kind, &planned->devices[(size_t)q * width],
+                                        replica_rank));
+    return crowd_of_parallel(costing, kind, &costing->stage.parallel_crowds[kind]);
 }
 
 static ty_status network_of_bucket(const ty_costing *costing, const ty_bucket *bucket,
@@ -357,7 +363,7 @@ static bool measured_here(const ty_costing *costing, ty_collective_kind kind,
     /* A collective was measured with all its members on the host; where they were more than its
      * cores, they took turns. What it takes alone is less by that, because readers of the costs let
      * crowded ranks share cores themselves. */
-    double demand = network->members * costing->stage.lane_core_share * busy_share;
+    double demand = network->members * costing->stage.rank_core_share * busy_share;
     crowd = fmax(1, demand / costing->profile->cores);
     *cost = measured_parts(seconds / crowd, smallest_s / crowd, cost->edge_bytes,
                            network->ring_bandwidth_bytes_per_s);
@@ -369,23 +375,23 @@ ty_status ty_cost_inner(ty_costing *costing, const ty_inner_collective *inner, d
                         double *hidden_s)
 {
     const ty_stack *stack = ty_stack_of(costing->plan);
-    const ty_group_network *lanes;
+    const ty_group_network *group;
     ty_algorithm algorithm;
     ty_instruction_cost cost;
     double hidden;
 
-    if (costing->stage.lanes[inner->among] == NULL)
-        TY_TRY(find_lanes(costing, inner->among));
-    lanes = costing->stage.lanes[inner->among];
-    algorithm = ty_group_has_library(lanes) ? TY_AUTOMATIC : TY_RING;
-    TY_TRY(ty_group_inner_cost(lanes, stack, inner, &cost, costing->error));
-    if (!measured_here(costing, inner->kind, algorithm, lanes, inner->bytes, &cost))
-        ty_cost_relies_on(costing, lanes->table != NULL ? TY_CALIBRATED : TY_DATASHEET);
-    slow_down(&cost,
-              crowd_of(lanes, inner->kind, algorithm, costing->stage.lane_crowds[inner->among]));
-    hidden = ty_talk_hidden(lanes, stack, inner);
+    if (costing->stage.parallel[inner->among] == NULL)
+        TY_TRY(find_parallel(costing, inner->among));
+    group = costing->stage.parallel[inner->among];
+    algorithm = ty_group_has_library(group) ? TY_AUTOMATIC : TY_RING;
+    TY_TRY(ty_group_inner_cost(group, stack, inner, &cost, costing->error));
+    if (!measured_here(costing, inner->kind, algorithm, group, inner->bytes, &cost))
+        ty_cost_relies_on(costing, group->table != NULL ? TY_CALIBRATED : TY_DATASHEET);
+    slow_down(&cost, crowd_of(group, inner->kind, algorithm,
+                              costing->stage.parallel_crowds[inner->among]));
+    hidden = ty_talk_hidden(group, stack, inner);
     *seconds = cost.seconds * inner->count * (1 - hidden);
-    if (inner->among == TY_EXPERT_LANES)
+    if (inner->among == TY_EXPERT_PARALLEL)
         *hidden_s = cost.seconds * inner->count * hidden;
     return TY_OK;
 }

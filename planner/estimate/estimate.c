@@ -1,10 +1,10 @@
 /*
- * The estimator: a walk of all ranks through `steps` steps of a program. Each stream of each rank
- * is a slot with a cursor; a slot runs one instruction at a time. Where cores are shared, the walk
- * goes from event to event: whatever ends lets the rank's own streams, and the partners of a
- * transfer or collective, try to go on. Where none can be short an instruction ends its cost after
- * the last it waits for, whatever else runs, and each rank goes on as far as the ends that are
- * known let it.
+ * The estimator: a walk of all stage replicas through `steps` steps of a program. Each stream of
+ * each stage replica is a slot with a cursor; a slot runs one instruction at a time. Where cores
+ * are shared, the walk goes from event to event: whatever ends lets the stage replica's own
+ * streams, and the partners of a transfer or collective, try to go on. Where none can be short an
+ * instruction ends its cost after the last it waits for, whatever else runs, and each stage replica
+ * goes on as far as the ends that are known let it.
  *
  * Where no cores are shared and all stages have as many replicas, replica q meets none but the
  * q-th replicas of its neighbours and the instructions of all cost the same: the first replica is
@@ -31,9 +31,9 @@ typedef struct slot {
 
 /* What all replicas of a position have in common. */
 typedef struct stage_walk {
-    uint32_t first_rank, replicas; /* of those that are walked */
-    uint32_t micro_batches;        /* of one replica */
-    uint32_t lead;                 /* rounds ahead */
+    uint32_t first_replica, replicas; /* of those that are walked */
+    uint32_t micro_batches;           /* of one replica */
+    uint32_t lead;                    /* rounds ahead */
     const ty_stage_program *program;
     const ty_instruction_cost *costs;
     uint32_t *order;                      /* instructions by stream; those of stream s are ... */
@@ -43,28 +43,28 @@ typedef struct stage_walk {
 
 typedef struct bucket_walk {
     uint32_t member_count, arrived;
-    uint32_t *members; /* ranks, ascending */
+    uint32_t *members; /* stage replicas, ascending */
     double ready_s;    /* the last of those that arrived; where no cores are shared */
 } bucket_walk;
 
 typedef struct walk {
     const ty_plan *plan;
     const ty_costs *costs;
-    uint32_t steps, rank_count;
-    uint32_t positions, held; /* lists of the program; stages of each */
-    bool is_folded;           /* one replica is walked for all */
-    uint64_t step_events;     /* instructions of all ranks in one step */
+    uint32_t steps, stage_replica_count;
+    uint32_t pipeline_size, virtual_stages; /* lists of the program; stages of each */
+    bool is_folded;                         /* one replica is walked for all */
+    uint64_t step_events;                   /* instructions of all stage replicas in one step */
     stage_walk *stages;
     bucket_walk *buckets;
-    uint32_t *rank_stage;  /* [rank] */
-    uint64_t *first_event; /* [rank]: of its first instruction in a step */
-    slot *slots;           /* [rank][stream] */
-    double *starts, *ends; /* [step][rank][instruction]; an end < 0 has not come */
-    bool is_shared;        /* some host may be asked for more cores than it has */
-    ty_sharing sharing;    /* where it may */
-    uint32_t *called;      /* elsewhere: ranks that may go on, in turn; [rank_count], a ring */
+    uint32_t *replica_stage; /* [stage replica] */
+    uint64_t *first_event;   /* [stage replica]: of its first instruction in a step */
+    slot *slots;             /* [stage replica][stream] */
+    double *starts, *ends;   /* [step][stage replica][instruction]; an end < 0 has not come */
+    bool is_shared;          /* some host may be asked for more cores than it has */
+    ty_sharing sharing;      /* where it may */
+    uint32_t *called; /* elsewhere: stage replicas that may go on, in turn; [rank_count], a ring */
     uint32_t first_called, called_count;
-    bool *is_called; /* [rank] */
+    bool *is_called; /* [stage replica] */
     ty_error *error;
 } walk;
 
@@ -86,8 +86,8 @@ static bool is_exchange(const ty_instruction *instruction)
 /* Where the send of a stage's micro-batch is noted. */
 static uint32_t *send_of(const walk *w, uint32_t stage, uint32_t to_next, uint32_t micro_batch)
 {
-    const stage_walk *own = &w->stages[stage % w->positions];
-    return &own->sends[((size_t)(stage / w->positions) * 2 + to_next) * own->micro_batches +
+    const stage_walk *own = &w->stages[stage % w->pipeline_size];
+    return &own->sends[((size_t)(stage / w->pipeline_size) * 2 + to_next) * own->micro_batches +
                        micro_batch];
 }
 
@@ -102,7 +102,7 @@ static ty_status check_instruction(const walk *w, uint32_t stage, const ty_instr
     if (is_transfer)
         is_right = is_right && instruction->micro_batch < w->stages[stage].micro_batches &&
                    instruction->stage < w->plan->stage_count &&
-                   instruction->stage % w->positions == stage &&
+                   instruction->stage % w->pipeline_size == stage &&
                    (instruction->peer_stage + 1 == instruction->stage ||
                     instruction->peer_stage == instruction->stage + 1) &&
                    instruction->peer_stage < w->plan->stage_count;
@@ -130,16 +130,17 @@ static ty_status prepare_stage(walk *w, uint32_t index, const ty_program *progra
     stage_walk *stage = &w->stages[index];
     uint32_t count = program->stages[index].instruction_count, next = 0;
 
-    stage->first_rank = w->is_folded ? index : ty_plan_first_rank(w->plan, index);
+    stage->first_replica = w->is_folded ? index : ty_plan_first_replica(w->plan, index);
     stage->replicas = w->is_folded ? 1 : w->plan->stages[index].replicas;
     stage->micro_batches = w->plan->micro_batches / w->plan->stages[index].replicas;
     stage->lead = ty_program_lead(program, index);
     stage->program = &program->stages[index];
     stage->costs = w->costs->instructions[index];
     stage->order = ty_alloc(count, sizeof *stage->order);
-    stage->sends = ty_alloc((size_t)stage->micro_batches * 2 * w->held, sizeof *stage->sends);
+    stage->sends =
+        ty_alloc((size_t)stage->micro_batches * 2 * w->virtual_stages, sizeof *stage->sends);
     TY_TRY(ty_check_memory(stage->order != NULL && stage->sends != NULL, w->error));
-    for (size_t k = 0; k < (size_t)stage->micro_batches * 2 * w->held; k++)
+    for (size_t k = 0; k < (size_t)stage->micro_batches * 2 * w->virtual_stages; k++)
         stage->sends[k] = TY_NO_INSTRUCTION;
     for (uint32_t s = 0; s < TY_STREAM_COUNT; s++) {
         stage->starts[s] = next;
@@ -161,21 +162,21 @@ static ty_status prepare_stage(walk *w, uint32_t index, const ty_program *progra
 
 static uint32_t instruction_at(const walk *w, uint32_t slot_index)
 {
-    const stage_walk *stage = &w->stages[w->rank_stage[slot_index / TY_STREAM_COUNT]];
+    const stage_walk *stage = &w->stages[w->replica_stage[slot_index / TY_STREAM_COUNT]];
     return stage
         ->order[stage->starts[slot_index % TY_STREAM_COUNT] + w->slots[slot_index].position];
 }
 
-static uint64_t event_of(const walk *w, uint32_t step, uint32_t rank, uint32_t instruction)
+static uint64_t event_of(const walk *w, uint32_t step, uint32_t stage_replica, uint32_t instruction)
 {
-    return step * w->step_events + w->first_event[rank] + instruction;
+    return step * w->step_events + w->first_event[stage_replica] + instruction;
 }
 
 /* The step that a slot's instruction belongs to; not one of the run where the loop fills or drains.
  */
 static uint32_t step_of(const walk *w, uint32_t slot_index)
 {
-    const stage_walk *stage = &w->stages[w->rank_stage[slot_index / TY_STREAM_COUNT]];
+    const stage_walk *stage = &w->stages[w->replica_stage[slot_index / TY_STREAM_COUNT]];
     const ty_instruction *in = &stage->program->instructions[instruction_at(w, slot_index)];
     return w->slots[slot_index].round + in->lead - stage->lead;
 }
@@ -185,7 +186,7 @@ static void move(walk *w, uint32_t slot_index)
 {
     slot *s = &w->slots[slot_index];
     const uint32_t stream = slot_index % TY_STREAM_COUNT;
-    const stage_walk *stage = &w->stages[w->rank_stage[slot_index / TY_STREAM_COUNT]];
+    const stage_walk *stage = &w->stages[w->replica_stage[slot_index / TY_STREAM_COUNT]];
 
     if (++s->position < stage->starts[stream + 1] - stage->starts[stream])
         return;
@@ -201,24 +202,24 @@ static void skip(walk *w, uint32_t slot_index)
         move(w, slot_index);
 }
 
-static ty_status prepare_ranks(walk *w)
+static ty_status prepare_replicas(walk *w)
 {
-    w->rank_stage = ty_alloc(w->rank_count, sizeof *w->rank_stage);
-    w->first_event = ty_alloc(w->rank_count, sizeof *w->first_event);
-    w->slots = ty_alloc((size_t)w->rank_count * TY_STREAM_COUNT, sizeof *w->slots);
-    TY_TRY(ty_check_memory(w->rank_stage != NULL && w->first_event != NULL && w->slots != NULL,
+    w->replica_stage = ty_alloc(w->stage_replica_count, sizeof *w->replica_stage);
+    w->first_event = ty_alloc(w->stage_replica_count, sizeof *w->first_event);
+    w->slots = ty_alloc((size_t)w->stage_replica_count * TY_STREAM_COUNT, sizeof *w->slots);
+    TY_TRY(ty_check_memory(w->replica_stage != NULL && w->first_event != NULL && w->slots != NULL,
                            w->error));
-    for (uint32_t s = 0; s < w->positions; s++) {
+    for (uint32_t s = 0; s < w->pipeline_size; s++) {
         for (uint32_t q = 0; q < w->stages[s].replicas; q++) {
-            uint32_t rank = w->stages[s].first_rank + q;
-            w->rank_stage[rank] = s;
-            w->first_event[rank] = w->step_events;
+            uint32_t stage_replica = w->stages[s].first_replica + q;
+            w->replica_stage[stage_replica] = s;
+            w->first_event[stage_replica] = w->step_events;
             w->step_events += w->stages[s].program->instruction_count;
             for (uint32_t stream = 0; stream < TY_STREAM_COUNT; stream++)
                 if (w->stages[s].starts[stream] == w->stages[s].starts[stream + 1])
-                    w->slots[rank * TY_STREAM_COUNT + stream].state = SLOT_DONE;
+                    w->slots[stage_replica * TY_STREAM_COUNT + stream].state = SLOT_DONE;
                 else
-                    skip(w, rank * TY_STREAM_COUNT + stream);
+                    skip(w, stage_replica * TY_STREAM_COUNT + stream);
         }
     }
     if (w->step_events > SIZE_MAX / w->steps)
@@ -247,21 +248,23 @@ static ty_status prepare_buckets(walk *w)
         if (!w->is_folded)
             ty_bucket_members(w->plan, planned, bucket->members);
         else
-            bucket->members[0] = w->stages[planned->stage % w->positions].first_rank;
+            bucket->members[0] = w->stages[planned->stage % w->pipeline_size].first_replica;
         if (w->is_folded && is_tied)
-            bucket->members[1] = w->stages[planned->tied_stage % w->positions].first_rank;
+            bucket->members[1] = w->stages[planned->tied_stage % w->pipeline_size].first_replica;
     }
     return TY_OK;
 }
 
-/* The host of a rank that is walked. */
-static uint32_t host_of(const walk *w, uint32_t rank)
+/* The host of a stage replica that is walked. */
+static uint32_t host_of(const walk *w, uint32_t stage_replica)
 {
-    const uint32_t position = w->rank_stage[rank];
-    return w->costs->rank_host[w->is_folded ? ty_plan_first_rank(w->plan, position) : rank];
+    const uint32_t pipeline_rank = w->replica_stage[stage_replica];
+    return w->costs->replica_host[w->is_folded ? ty_plan_first_replica(w->plan, pipeline_rank)
+                                               : stage_replica];
 }
 
-/* The most each host can be asked for: in every stream of every rank the greediest instruction. */
+/* The most each host can be asked for: in every stream of every stage replica the greediest
+ * instruction. */
 static ty_status prepare_sharing(walk *w)
 {
     const ty_costs *costs = w->costs;
@@ -269,22 +272,22 @@ static ty_status prepare_sharing(walk *w)
     ty_status status = TY_OK;
 
     TY_TRY(ty_check_memory(demand != NULL, w->error));
-    for (uint32_t rank = 0; rank < w->rank_count; rank++) {
-        const stage_walk *stage = &w->stages[w->rank_stage[rank]];
+    for (uint32_t stage_replica = 0; stage_replica < w->stage_replica_count; stage_replica++) {
+        const stage_walk *stage = &w->stages[w->replica_stage[stage_replica]];
         double most[TY_STREAM_COUNT] = {0};
         for (uint32_t i = 0; i < stage->program->instruction_count; i++) {
             double *m = &most[stage->program->instructions[i].stream];
             *m = fmax(*m, stage->costs[i].core_share);
         }
         for (uint32_t s = 0; s < TY_STREAM_COUNT; s++)
-            demand[host_of(w, rank)] += most[s];
+            demand[host_of(w, stage_replica)] += most[s];
     }
     for (uint32_t h = 0; h < costs->host_count; h++)
         w->is_shared = w->is_shared || demand[h] > costs->host_cores[h];
-    /* Each slot uses its own rank's host, a send the receiver's besides. */
+    /* Each slot uses its own stage replica's host, a send the receiver's besides. */
     if (w->is_shared)
-        status = ty_sharing_init(&w->sharing, w->rank_count * TY_STREAM_COUNT,
-                                 w->rank_count * (TY_STREAM_COUNT + 1), costs->host_count,
+        status = ty_sharing_init(&w->sharing, w->stage_replica_count * TY_STREAM_COUNT,
+                                 w->stage_replica_count * (TY_STREAM_COUNT + 1), costs->host_count,
                                  costs->host_cores, demand, w->error);
     ty_free(demand);
     return status;
@@ -293,18 +296,20 @@ static ty_status prepare_sharing(walk *w)
 static ty_status check_input(const ty_plan *plan, const ty_program *program, const ty_costs *costs,
                              uint32_t steps, ty_error *error)
 {
-    const uint32_t ranks = ty_plan_rank_count(plan), positions = ty_plan_position_count(plan);
+    const uint32_t stage_replicas = ty_plan_stage_replica_count(plan),
+                   pipeline_size = ty_plan_pipeline_size(plan);
 
     if (steps == 0)
         return ty_fail(error, TY_EINVAL, "steps: found 0, expected at least 1");
-    if (program->stage_count != positions || costs->stage_count != positions ||
-        costs->rank_count != ranks)
-        return ty_fail(error, TY_EINVAL,
-                       "costs for %u stages and %u ranks and a program of %u stages, expected the "
-                       "plan's %u stages and %u ranks",
-                       costs->stage_count, costs->rank_count, program->stage_count, positions,
-                       ranks);
-    for (uint32_t s = 0; s < positions; s++) {
+    if (program->stage_count != pipeline_size || costs->stage_count != pipeline_size ||
+        costs->stage_replica_count != stage_replicas)
+        return ty_fail(
+            error, TY_EINVAL,
+            "costs for %u stages and %u stage replicas and a program of %u stages, expected the "
+            "plan's %u stages and %u stage replicas",
+            costs->stage_count, costs->stage_replica_count, program->stage_count, pipeline_size,
+            stage_replicas);
+    for (uint32_t s = 0; s < pipeline_size; s++) {
         if (plan->micro_batches % plan->stages[s].replicas != 0)
             return ty_fail(error, TY_EINVAL,
                            "plan:/stages/%u/replicas: found %u, expected a divisor of the %u "
@@ -315,33 +320,36 @@ static ty_status check_input(const ty_plan *plan, const ty_program *program, con
                            "costs of stage %u: found %u instructions, expected the program's %u", s,
                            costs->instruction_counts[s], program->stages[s].instruction_count);
     }
-    for (uint32_t rank = 0; rank < ranks; rank++)
-        if (costs->rank_host[rank] >= costs->host_count ||
-            !(costs->host_cores[costs->rank_host[rank]] > 0))
-            return ty_fail(error, TY_EINVAL,
-                           "costs: rank %u is on host %u, expected one of %u hosts with cores",
-                           rank, costs->rank_host[rank], costs->host_count);
+    for (uint32_t stage_replica = 0; stage_replica < stage_replicas; stage_replica++)
+        if (costs->replica_host[stage_replica] >= costs->host_count ||
+            !(costs->host_cores[costs->replica_host[stage_replica]] > 0))
+            return ty_fail(
+                error, TY_EINVAL,
+                "costs: stage replica %u is on host %u, expected one of %u hosts with cores",
+                stage_replica, costs->replica_host[stage_replica], costs->host_count);
     return TY_OK;
 }
 
 /* ---- Walking ----------------------------------------------------------------------------- */
 
-/* The rank at the other end of a transfer. */
-static uint32_t peer_of(const walk *w, uint32_t rank, const ty_instruction *instruction,
+/* The stage replica at the other end of a transfer. */
+static uint32_t peer_of(const walk *w, uint32_t stage_replica, const ty_instruction *instruction,
                         uint32_t *micro_batch)
 {
-    const stage_walk *own = &w->stages[w->rank_stage[rank]];
-    const stage_walk *peer = &w->stages[instruction->peer_stage % w->positions];
-    uint32_t global = instruction->micro_batch * own->replicas + (rank - own->first_rank);
+    const stage_walk *own = &w->stages[w->replica_stage[stage_replica]];
+    const stage_walk *peer = &w->stages[instruction->peer_stage % w->pipeline_size];
+    uint32_t global =
+        instruction->micro_batch * own->replicas + (stage_replica - own->first_replica);
 
     *micro_batch = global / peer->replicas;
-    return peer->first_rank + global % peer->replicas;
+    return peer->first_replica + global % peer->replicas;
 }
 
 /* When the send that belongs to a receive has ended; < 0: it has not. */
-static double arrival_s(const walk *w, uint32_t rank, uint32_t step, const ty_instruction *receive)
+static double arrival_s(const walk *w, uint32_t stage_replica, uint32_t step,
+                        const ty_instruction *receive)
 {
-    uint32_t micro_batch, sender = peer_of(w, rank, receive, &micro_batch);
+    uint32_t micro_batch, sender = peer_of(w, stage_replica, receive, &micro_batch);
     uint32_t to_next = direction_of(receive->peer_stage, receive->stage);
     uint32_t send = *send_of(w, receive->peer_stage, to_next, micro_batch);
     return send != TY_NO_INSTRUCTION ? w->ends[event_of(w, step, sender, send)] : -1;
@@ -352,9 +360,9 @@ static double arrival_s(const walk *w, uint32_t rank, uint32_t step, const ty_in
 /* The slot's instruction ends now; on to the next. */
 static void advance(walk *w, uint32_t slot_index)
 {
-    const uint32_t rank = slot_index / TY_STREAM_COUNT;
+    const uint32_t stage_replica = slot_index / TY_STREAM_COUNT;
 
-    w->ends[event_of(w, step_of(w, slot_index), rank, instruction_at(w, slot_index))] =
+    w->ends[event_of(w, step_of(w, slot_index), stage_replica, instruction_at(w, slot_index))] =
         w->sharing.now_s;
     w->slots[slot_index].state = SLOT_IDLE;
     move(w, slot_index);
@@ -365,22 +373,24 @@ static void advance(walk *w, uint32_t slot_index)
 static void start_collective(walk *w, const bucket_walk *bucket)
 {
     uint32_t first = bucket->members[0] * TY_STREAM_COUNT + TY_STREAM_COLLECTIVE;
-    const stage_walk *stage = &w->stages[w->rank_stage[bucket->members[0]]];
+    const stage_walk *stage = &w->stages[w->replica_stage[bucket->members[0]]];
 
     ty_sharing_start(&w->sharing, first, stage->costs[instruction_at(w, first)].seconds);
     for (uint32_t i = 0; i < bucket->member_count; i++) {
-        uint32_t rank = bucket->members[i];
-        uint32_t member = rank * TY_STREAM_COUNT + TY_STREAM_COLLECTIVE;
-        double share = w->stages[w->rank_stage[rank]].costs[instruction_at(w, member)].core_share;
+        uint32_t stage_replica = bucket->members[i];
+        uint32_t member = stage_replica * TY_STREAM_COUNT + TY_STREAM_COLLECTIVE;
+        double share =
+            w->stages[w->replica_stage[stage_replica]].costs[instruction_at(w, member)].core_share;
         if (share > 0)
-            ty_sharing_use(&w->sharing, first, host_of(w, rank), share);
+            ty_sharing_use(&w->sharing, first, host_of(w, stage_replica), share);
     }
 }
 
 static void start_instruction(walk *w, uint32_t slot_index, const ty_instruction *instruction)
 {
-    uint32_t rank = slot_index / TY_STREAM_COUNT, host = host_of(w, rank), ignored;
-    const stage_walk *stage = &w->stages[w->rank_stage[rank]];
+    uint32_t stage_replica = slot_index / TY_STREAM_COUNT, host = host_of(w, stage_replica),
+             ignored;
+    const stage_walk *stage = &w->stages[w->replica_stage[stage_replica]];
     const ty_instruction_cost *cost = &stage->costs[instruction - stage->program->instructions];
 
     ty_sharing_start(&w->sharing, slot_index, cost->seconds);
@@ -388,7 +398,7 @@ static void start_instruction(walk *w, uint32_t slot_index, const ty_instruction
         return;
     ty_sharing_use(&w->sharing, slot_index, host, cost->core_share);
     if (instruction->op == TY_OP_SEND) {
-        uint32_t other = host_of(w, peer_of(w, rank, instruction, &ignored));
+        uint32_t other = host_of(w, peer_of(w, stage_replica, instruction, &ignored));
         if (other != host)
             ty_sharing_use(&w->sharing, slot_index, other, 0);
     }
@@ -396,39 +406,40 @@ static void start_instruction(walk *w, uint32_t slot_index, const ty_instruction
 
 /* When the slot that a load fills was left in the step before; < 0: not yet. Where steps overlap it
  * is another's. */
-static double left_s(const walk *w, uint32_t rank, uint32_t step, uint32_t load)
+static double left_s(const walk *w, uint32_t stage_replica, uint32_t step, uint32_t load)
 {
-    const stage_walk *stage = &w->stages[w->rank_stage[rank]];
+    const stage_walk *stage = &w->stages[w->replica_stage[stage_replica]];
 
     if (!stage->costs[load].is_between_steps || stage->lead > 0 || step == 0)
         return 0;
-    return w->ends[event_of(w, step - 1, rank, ty_program_last_pass(stage->program, load))];
+    return w
+        ->ends[event_of(w, step - 1, stage_replica, ty_program_last_pass(stage->program, load))];
 }
 
 /* Lets a slot go on if it can; true if something ended by that. */
 static bool try_slot(walk *w, uint32_t slot_index)
 {
     slot *s = &w->slots[slot_index];
-    uint32_t rank = slot_index / TY_STREAM_COUNT, index;
+    uint32_t stage_replica = slot_index / TY_STREAM_COUNT, index;
     const ty_instruction *instruction;
     uint64_t first;
 
     if (s->state == SLOT_RUNNING || s->state == SLOT_DONE)
         return false;
     index = instruction_at(w, slot_index);
-    instruction = &w->stages[w->rank_stage[rank]].program->instructions[index];
+    instruction = &w->stages[w->replica_stage[stage_replica]].program->instructions[index];
     if (s->state == SLOT_IDLE) {
-        first = event_of(w, step_of(w, slot_index), rank, 0);
+        first = event_of(w, step_of(w, slot_index), stage_replica, 0);
         for (uint32_t i = 0; i < instruction->wait_count; i++)
             if (w->ends[first + instruction->waits[i]] < 0)
                 return false;
-        if (left_s(w, rank, step_of(w, slot_index), index) < 0)
+        if (left_s(w, stage_replica, step_of(w, slot_index), index) < 0)
             return false;
         w->starts[first + index] = w->sharing.now_s;
     }
     if (instruction->op == TY_OP_RECEIVE) {
         s->state = SLOT_READY;
-        if (arrival_s(w, rank, step_of(w, slot_index), instruction) < 0)
+        if (arrival_s(w, stage_replica, step_of(w, slot_index), instruction) < 0)
             return false;
         advance(w, slot_index);
         return true;
@@ -444,14 +455,14 @@ static bool try_slot(walk *w, uint32_t slot_index)
     return false;
 }
 
-static void try_rank(walk *w, uint32_t rank)
+static void try_replica(walk *w, uint32_t stage_replica)
 {
     bool has_ended = true;
 
     while (has_ended) {
         has_ended = false;
         for (uint32_t s = 0; s < TY_STREAM_COUNT; s++)
-            while (try_slot(w, rank * TY_STREAM_COUNT + s))
+            while (try_slot(w, stage_replica * TY_STREAM_COUNT + s))
                 has_ended = true;
     }
 }
@@ -459,8 +470,8 @@ static void try_rank(walk *w, uint32_t rank)
 /* What runs in a slot has ended: so it has for its partners. */
 static void end_slot(walk *w, uint32_t slot_index)
 {
-    uint32_t rank = slot_index / TY_STREAM_COUNT, ignored;
-    const stage_walk *stage = &w->stages[w->rank_stage[rank]];
+    uint32_t stage_replica = slot_index / TY_STREAM_COUNT, ignored;
+    const stage_walk *stage = &w->stages[w->replica_stage[stage_replica]];
     const ty_instruction *instruction =
         &stage->program->instructions[instruction_at(w, slot_index)];
 
@@ -470,24 +481,24 @@ static void end_slot(walk *w, uint32_t slot_index)
         for (uint32_t i = 0; i < bucket->member_count; i++)
             advance(w, bucket->members[i] * TY_STREAM_COUNT + TY_STREAM_COLLECTIVE);
         for (uint32_t i = 0; i < bucket->member_count; i++)
-            try_rank(w, bucket->members[i]);
+            try_replica(w, bucket->members[i]);
         return;
     }
     advance(w, slot_index);
-    try_rank(w, rank);
+    try_replica(w, stage_replica);
     if (instruction->op == TY_OP_SEND)
-        try_rank(w, peer_of(w, rank, instruction, &ignored));
+        try_replica(w, peer_of(w, stage_replica, instruction, &ignored));
 }
 
 /* ---- ... where all have cores enough --------------------------------------------------------- */
 
-/* Something that a rank may wait for has ended. */
-static void call_rank(walk *w, uint32_t rank)
+/* Something that a stage replica may wait for has ended. */
+static void call_replica(walk *w, uint32_t stage_replica)
 {
-    if (w->is_called[rank])
+    if (w->is_called[stage_replica])
         return;
-    w->is_called[rank] = true;
-    w->called[(w->first_called + w->called_count++) % w->rank_count] = rank;
+    w->is_called[stage_replica] = true;
+    w->called[(w->first_called + w->called_count++) % w->stage_replica_count] = stage_replica;
 }
 
 static void end_at(walk *w, uint32_t slot_index, uint64_t event, double end_s)
@@ -505,23 +516,24 @@ static void end_collective(walk *w, bucket_walk *bucket)
     const uint32_t first = bucket->members[0] * TY_STREAM_COUNT + TY_STREAM_COLLECTIVE;
     const double end_s =
         bucket->ready_s +
-        w->stages[w->rank_stage[bucket->members[0]]].costs[instruction_at(w, first)].seconds;
+        w->stages[w->replica_stage[bucket->members[0]]].costs[instruction_at(w, first)].seconds;
 
     bucket->arrived = 0;
     bucket->ready_s = 0;
     for (uint32_t i = 0; i < bucket->member_count; i++) {
-        const uint32_t rank = bucket->members[i];
-        const uint32_t member = rank * TY_STREAM_COUNT + TY_STREAM_COLLECTIVE;
-        end_at(w, member, event_of(w, step_of(w, member), rank, instruction_at(w, member)), end_s);
-        call_rank(w, rank);
+        const uint32_t stage_replica = bucket->members[i];
+        const uint32_t member = stage_replica * TY_STREAM_COUNT + TY_STREAM_COLLECTIVE;
+        end_at(w, member, event_of(w, step_of(w, member), stage_replica, instruction_at(w, member)),
+               end_s);
+        call_replica(w, stage_replica);
     }
 }
 
 /* Passes a slot's instruction if all that it waits for has ended. @return whether it did */
-static bool pass(walk *w, uint32_t rank, uint32_t slot_index)
+static bool pass(walk *w, uint32_t stage_replica, uint32_t slot_index)
 {
     slot *s = &w->slots[slot_index];
-    const stage_walk *stage = &w->stages[w->rank_stage[rank]];
+    const stage_walk *stage = &w->stages[w->replica_stage[stage_replica]];
     const ty_instruction *instruction;
     uint32_t index, step, ignored;
     double ready_s = s->free_s, arrived_s;
@@ -532,16 +544,16 @@ static bool pass(walk *w, uint32_t rank, uint32_t slot_index)
     index = instruction_at(w, slot_index);
     instruction = &stage->program->instructions[index];
     step = w->slots[slot_index].round + instruction->lead - stage->lead;
-    first = event_of(w, step, rank, 0);
+    first = event_of(w, step, stage_replica, 0);
     for (uint32_t i = 0; i < instruction->wait_count; i++) {
         const double end_s = w->ends[first + instruction->waits[i]];
         if (end_s < 0)
             return false;
         ready_s = end_s > ready_s ? end_s : ready_s;
     }
-    if (left_s(w, rank, step, index) < 0)
+    if (left_s(w, stage_replica, step, index) < 0)
         return false;
-    ready_s = fmax(ready_s, left_s(w, rank, step, index));
+    ready_s = fmax(ready_s, left_s(w, stage_replica, step, index));
     w->starts[first + index] = ready_s;
     if (is_exchange(instruction)) {
         bucket_walk *bucket = &w->buckets[instruction->bucket];
@@ -553,7 +565,7 @@ static bool pass(walk *w, uint32_t rank, uint32_t slot_index)
         return true;
     }
     if (instruction->op == TY_OP_RECEIVE) {
-        arrived_s = arrival_s(w, rank, step, instruction);
+        arrived_s = arrival_s(w, stage_replica, step, instruction);
         if (arrived_s < 0)
             return false;
         end_at(w, slot_index, first + index, arrived_s > ready_s ? arrived_s : ready_s);
@@ -561,27 +573,27 @@ static bool pass(walk *w, uint32_t rank, uint32_t slot_index)
     }
     end_at(w, slot_index, first + index, ready_s + stage->costs[index].seconds);
     if (instruction->op == TY_OP_SEND)
-        call_rank(w, peer_of(w, rank, instruction, &ignored));
+        call_replica(w, peer_of(w, stage_replica, instruction, &ignored));
     return true;
 }
 
 static ty_status run_unshared(walk *w)
 {
-    w->called = ty_alloc(w->rank_count, sizeof *w->called);
-    w->is_called = ty_alloc(w->rank_count, sizeof *w->is_called);
+    w->called = ty_alloc(w->stage_replica_count, sizeof *w->called);
+    w->is_called = ty_alloc(w->stage_replica_count, sizeof *w->is_called);
     TY_TRY(ty_check_memory(w->called != NULL && w->is_called != NULL, w->error));
-    for (uint32_t rank = 0; rank < w->rank_count; rank++)
-        call_rank(w, rank);
+    for (uint32_t stage_replica = 0; stage_replica < w->stage_replica_count; stage_replica++)
+        call_replica(w, stage_replica);
     while (w->called_count > 0) {
-        const uint32_t rank = w->called[w->first_called];
+        const uint32_t stage_replica = w->called[w->first_called];
         bool has_passed = true;
-        w->first_called = (w->first_called + 1) % w->rank_count;
+        w->first_called = (w->first_called + 1) % w->stage_replica_count;
         w->called_count--;
-        w->is_called[rank] = false;
+        w->is_called[stage_replica] = false;
         while (has_passed) {
             has_passed = false;
             for (uint32_t s = 0; s < TY_STREAM_COUNT; s++)
-                while (pass(w, rank, rank * TY_STREAM_COUNT + s))
+                while (pass(w, stage_replica, stage_replica * TY_STREAM_COUNT + s))
                     has_passed = true;
         }
     }
@@ -596,33 +608,34 @@ static ty_status run(walk *w)
     uint32_t ended;
 
     if (w->is_shared) {
-        for (uint32_t rank = 0; rank < w->rank_count; rank++)
-            try_rank(w, rank);
+        for (uint32_t stage_replica = 0; stage_replica < w->stage_replica_count; stage_replica++)
+            try_replica(w, stage_replica);
         while (ty_sharing_next(&w->sharing, &ended))
             end_slot(w, ended);
     } else if ((status = run_unshared(w)) != TY_OK) {
         return status;
     }
-    for (uint32_t i = 0; i < w->rank_count * TY_STREAM_COUNT; i++) {
-        uint32_t rank = i / TY_STREAM_COUNT;
-        const stage_walk *stage = &w->stages[w->rank_stage[rank]];
+    for (uint32_t i = 0; i < w->stage_replica_count * TY_STREAM_COUNT; i++) {
+        uint32_t stage_replica = i / TY_STREAM_COUNT;
+        const stage_walk *stage = &w->stages[w->replica_stage[stage_replica]];
         if (w->slots[i].state != SLOT_DONE)
-            return ty_fail(w->error, TY_EINVAL,
-                           "the program never ends: rank %u is stuck at instruction %u (%s) of "
-                           "step %u",
-                           rank, instruction_at(w, i),
-                           ty_op_name(stage->program->instructions[instruction_at(w, i)].op),
-                           step_of(w, i));
+            return ty_fail(
+                w->error, TY_EINVAL,
+                "the program never ends: stage replica %u is stuck at instruction %u (%s) of "
+                "step %u",
+                stage_replica, instruction_at(w, i),
+                ty_op_name(stage->program->instructions[instruction_at(w, i)].op), step_of(w, i));
     }
     return TY_OK;
 }
 
 /* ---- The answer -------------------------------------------------------------------------- */
 
-/* All events of one rank and step, `walked` standing for it. */
-static ty_status write_rank(const walk *w, ty_event event, uint32_t walked, ty_timeline *timeline)
+/* All events of one stage replica and step, `walked` standing for it. */
+static ty_status write_replica(const walk *w, ty_event event, uint32_t walked,
+                               ty_timeline *timeline)
 {
-    const uint32_t count = w->stages[w->rank_stage[walked]].program->instruction_count;
+    const uint32_t count = w->stages[w->replica_stage[walked]].program->instruction_count;
 
     for (event.instruction = 0; event.instruction < count; event.instruction++) {
         uint64_t e = event_of(w, event.step, walked, event.instruction);
@@ -640,18 +653,18 @@ static ty_status write_timeline(const walk *w, ty_timeline *timeline)
     ty_event event = {0};
 
     for (event.step = 0; event.step < w->steps; event.step++) {
-        event.rank = 0;
-        for (uint32_t p = 0; p < w->positions; p++)
-            for (uint32_t q = 0; q < w->plan->stages[p].replicas; q++, event.rank++)
-                TY_TRY(write_rank(w, event, w->stages[p].first_rank + (w->is_folded ? 0 : q),
-                                  timeline));
+        event.stage_replica = 0;
+        for (uint32_t p = 0; p < w->pipeline_size; p++)
+            for (uint32_t q = 0; q < w->plan->stages[p].replicas; q++, event.stage_replica++)
+                TY_TRY(write_replica(w, event, w->stages[p].first_replica + (w->is_folded ? 0 : q),
+                                     timeline));
     }
     return TY_OK;
 }
 
 static void walk_clear(walk *w)
 {
-    for (uint32_t s = 0; w->stages != NULL && s < w->positions; s++) {
+    for (uint32_t s = 0; w->stages != NULL && s < w->pipeline_size; s++) {
         ty_free(w->stages[s].order);
         ty_free(w->stages[s].sends);
     }
@@ -659,7 +672,7 @@ static void walk_clear(walk *w)
         ty_free(w->buckets[b].members);
     ty_free(w->stages);
     ty_free(w->buckets);
-    ty_free(w->rank_stage);
+    ty_free(w->replica_stage);
     ty_free(w->first_event);
     ty_free(w->slots);
     ty_free(w->starts);
@@ -684,15 +697,15 @@ static bool can_fold(const ty_plan *plan, const ty_costs *costs)
 static ty_status walk_all(walk *w, const ty_program *program)
 {
     TY_TRY(check_input(w->plan, program, w->costs, w->steps, w->error));
-    w->positions = program->stage_count;
-    w->held = ty_plan_interleave(w->plan);
+    w->pipeline_size = program->stage_count;
+    w->virtual_stages = ty_plan_virtual_stages(w->plan);
     w->is_folded = can_fold(w->plan, w->costs);
-    w->rank_count = w->is_folded ? w->positions : w->costs->rank_count;
-    TY_TRY(
-        ty_check_memory((w->stages = ty_alloc(w->positions, sizeof *w->stages)) != NULL, w->error));
-    for (uint32_t s = 0; s < w->positions; s++)
+    w->stage_replica_count = w->is_folded ? w->pipeline_size : w->costs->stage_replica_count;
+    TY_TRY(ty_check_memory((w->stages = ty_alloc(w->pipeline_size, sizeof *w->stages)) != NULL,
+                           w->error));
+    for (uint32_t s = 0; s < w->pipeline_size; s++)
         TY_TRY(prepare_stage(w, s, program));
-    TY_TRY(prepare_ranks(w));
+    TY_TRY(prepare_replicas(w));
     TY_TRY(prepare_buckets(w));
     TY_TRY(prepare_sharing(w));
     return run(w);

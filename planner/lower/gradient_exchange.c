@@ -11,19 +11,19 @@ static bool is_tied(const ty_bucket *bucket)
     return bucket->tied_stage != TY_NO_STAGE;
 }
 
-/* Whether a bucket has gradients of this position. */
+/* Whether a bucket has gradients of this pipeline rank. */
 static bool is_own(const ty_lowering *l, const ty_bucket *bucket)
 {
-    const uint32_t positions = l->program->stage_count;
-    return bucket->stage % positions == l->position ||
-           (is_tied(bucket) && bucket->tied_stage % positions == l->position);
+    const uint32_t pipeline_size = l->program->stage_count;
+    return bucket->stage % pipeline_size == l->pipeline_rank ||
+           (is_tied(bucket) && bucket->tied_stage % pipeline_size == l->pipeline_rank);
 }
 
-/* The stage of this position that holds a bucket. */
+/* The stage of this pipeline rank that holds a bucket. */
 static uint32_t holder(const ty_lowering *l, const ty_bucket *bucket)
 {
-    return bucket->stage % l->program->stage_count == l->position ? bucket->stage
-                                                                  : bucket->tied_stage;
+    return bucket->stage % l->program->stage_count == l->pipeline_rank ? bucket->stage
+                                                                       : bucket->tied_stage;
 }
 
 ty_instruction ty_lower_bucket_instruction(const ty_lowering *l, ty_op op, uint32_t stage,
@@ -119,7 +119,7 @@ ty_status ty_lower_scores(ty_lowering *l)
 {
     if (l->plan->workload->learning != TY_LEARNING_EVOLUTION)
         return TY_OK;
-    return ty_lower_exchange_own(l, l->position, l->forwards[l->micro_batches - 1]);
+    return ty_lower_exchange_own(l, l->pipeline_rank, l->forwards[l->micro_batches - 1]);
 }
 
 /* What a piece of backward leaves to be exchanged. */
@@ -133,8 +133,8 @@ ty_status ty_lower_exchange_piece(ty_lowering *l, uint32_t bucket, uint32_t back
     return status;
 }
 
-/* Tied weights go after all other buckets of the position, so waiting for the whole backward loses
- * nothing. */
+/* Tied weights go after all other buckets of the pipeline rank, so waiting for the whole backward
+ * loses nothing. */
 static ty_status exchange_tied(ty_lowering *l)
 {
     for (uint32_t b = 0; b < l->plan->bucket_count; b++) {

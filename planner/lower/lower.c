@@ -1,4 +1,4 @@
-/* Plan -> program: one position at a time, in the order its schedule asks for. */
+/* Plan -> program: one pipeline rank at a time, in the order its schedule asks for. */
 #include "lowering.h"
 
 #define ROW(schedule, function) [schedule] = function,
@@ -11,10 +11,10 @@ static ty_status check_plan(const ty_plan *plan, ty_error *error)
     if ((uint32_t)plan->schedule >= TY_SCHEDULE_COUNT)
         return ty_fail(error, TY_EINVAL, "plan:/schedule: found %d, expected a schedule",
                        (int)plan->schedule);
-    if (plan->stage_count == 0 || plan->stage_count % ty_plan_interleave(plan) != 0)
+    if (plan->stage_count == 0 || plan->stage_count % ty_plan_virtual_stages(plan) != 0)
         return ty_fail(error, TY_EINVAL,
                        "plan:/stages: found %u, expected a multiple of interleave, %u",
-                       plan->stage_count, ty_plan_interleave(plan));
+                       plan->stage_count, ty_plan_virtual_stages(plan));
     for (uint32_t s = 0; s < plan->stage_count; s++) {
         uint32_t replicas = plan->stages[s].replicas;
         if (replicas == 0 || plan->micro_batches == 0 || plan->micro_batches % replicas != 0)
@@ -22,7 +22,7 @@ static ty_status check_plan(const ty_plan *plan, ty_error *error)
                            "plan:/stages/%u/replicas: found %u, expected a divisor of the %u "
                            "micro-batches",
                            s, replicas, plan->micro_batches);
-        if (replicas != plan->stages[s % ty_plan_position_count(plan)].replicas)
+        if (replicas != plan->stages[s % ty_plan_pipeline_size(plan)].replicas)
             return ty_fail(error, TY_EINVAL,
                            "plan:/stages/%u/replicas: found %u, expected those of the stage it "
                            "shares its devices with",
@@ -48,25 +48,25 @@ static ty_status check_plan(const ty_plan *plan, ty_error *error)
     return TY_OK;
 }
 
-static ty_status lower_position(ty_lowering *l)
+static ty_status lower_pipeline_rank(ty_lowering *l)
 {
-    const size_t held = ty_plan_interleave(l->plan), buckets = l->plan->bucket_count;
+    const size_t virtual_stages = ty_plan_virtual_stages(l->plan), buckets = l->plan->bucket_count;
     ty_status status = TY_OK;
 
-    l->micro_batches = l->plan->micro_batches / l->plan->stages[l->position].replicas;
-    if (ty_plan_is_of_actors(l->plan, l->position))
+    l->micro_batches = l->plan->micro_batches / l->plan->stages[l->pipeline_rank].replicas;
+    if (ty_plan_is_of_actors(l->plan, l->pipeline_rank))
         return l->are_passes_only ? TY_OK : ty_lower_actors(l);
     if (l->are_passes_only)
         return schedules[l->plan->schedule](l);
-    l->forwards = ty_alloc(held * l->micro_batches, sizeof *l->forwards);
-    l->backwards = ty_alloc(held, sizeof *l->backwards);
+    l->forwards = ty_alloc(virtual_stages * l->micro_batches, sizeof *l->forwards);
+    l->backwards = ty_alloc(virtual_stages, sizeof *l->backwards);
     l->averaged = ty_alloc(buckets, sizeof *l->averaged);
     l->gathers = ty_alloc(buckets, sizeof *l->gathers);
     TY_CHECK(ty_check_memory(l->forwards != NULL && l->backwards != NULL && l->averaged != NULL &&
                                  l->gathers != NULL,
                              l->error),
              status, cleanup);
-    for (size_t k = 0; k < held * l->micro_batches; k++)
+    for (size_t k = 0; k < virtual_stages * l->micro_batches; k++)
         l->forwards[k] = TY_NO_INSTRUCTION;
     for (size_t b = 0; b < buckets; b++)
         l->averaged[b] = l->gathers[b] = TY_NO_INSTRUCTION;
@@ -76,7 +76,7 @@ static ty_status lower_position(ty_lowering *l)
     TY_CHECK(ty_lower_updates(l), status, cleanup);
     TY_CHECK(ty_lower_weights_out(l), status, cleanup);
     /* Late gradients: passes and exchanges run ahead of the updates, the last in the list. */
-    ty_stage_program *list = &l->program->stages[l->position];
+    ty_stage_program *list = &l->program->stages[l->pipeline_rank];
     for (uint32_t i = 0; i < list->instruction_count; i++)
         if (list->instructions[i].op != TY_OP_UPDATE)
             list->instructions[i].lead += l->plan->staleness;
@@ -132,7 +132,7 @@ static ty_status unsigned_new(const ty_plan *plan, ty_program **out, ty_error *e
     ty_program *program = ty_alloc(1, sizeof *program);
 
     TY_TRY(ty_check_memory(program != NULL, error));
-    program->stage_count = ty_plan_position_count(plan);
+    program->stage_count = ty_plan_pipeline_size(plan);
     if ((program->stages = ty_alloc(program->stage_count, sizeof *program->stages)) == NULL) {
         ty_free(program);
         return ty_fail(error, TY_ENOMEM, "out of memory");
@@ -158,9 +158,9 @@ static ty_status lower_plan(const ty_plan *plan, bool are_passes_only, bool is_s
         TY_CHECK(find_transfers(&lowering), status, cleanup);
         TY_CHECK(find_segments(&lowering), status, cleanup);
     }
-    for (lowering.position = 0; lowering.position < lowering.program->stage_count;
-         lowering.position++)
-        TY_CHECK(lower_position(&lowering), status, cleanup);
+    for (lowering.pipeline_rank = 0; lowering.pipeline_rank < lowering.program->stage_count;
+         lowering.pipeline_rank++)
+        TY_CHECK(lower_pipeline_rank(&lowering), status, cleanup);
     *out = lowering.program;
     lowering.program = NULL;
 

@@ -29,15 +29,15 @@ typedef struct ty_lowering {
     uint32_t first_backward;  /* of the workload */
     uint64_t *transfer_bytes; /* [stages of the plan][activation, gradient]: across the cut before
                                  it, ty_plan_transfer_bytes */
-    uint32_t position;
+    uint32_t pipeline_rank;
     uint32_t micro_batches; /* of one replica */
-    uint32_t *forwards;     /* [stages of the position][micro_batches]: the forward's last piece, or
-                               TY_NO_INSTRUCTION while it is not written */
-    uint32_t *backwards;    /* [stages of the position]: the last piece of the last backward */
-    uint32_t *averaged; /* [plan->bucket_count]: the instruction that leaves this position's bucket
-                           averaged,     or TY_NO_INSTRUCTION where nothing is exchanged */
-    uint32_t begin;     /* with ZeRO: where the step begins */
-    uint32_t *gathers;  /* [plan->bucket_count]: the bucket's last gather, or its experts' */
+    uint32_t *forwards;  /* [stages of the pipeline rank][micro_batches]: the forward's last piece,
+                            or  TY_NO_INSTRUCTION while it is not written */
+    uint32_t *backwards; /* [stages of the pipeline rank]: the last piece of the last backward */
+    uint32_t *averaged;  /* [plan->bucket_count]: the instruction that leaves this pipeline rank's
+                            bucket  averaged,     or TY_NO_INSTRUCTION where nothing is exchanged */
+    uint32_t begin;      /* with ZeRO: where the step begins */
+    uint32_t *gathers;   /* [plan->bucket_count]: the bucket's last gather, or its experts' */
     ty_lower_gathered together[TY_GATHER_AHEAD]; /* with ZeRO 3: in the pass of a micro-batch */
     uint32_t *segments; /* [layers of the workload]: first layer of its segment, of its stage where
                            that is not recomputed */
@@ -57,8 +57,8 @@ ty_status ty_plan_lower_unsigned(const ty_plan *plan, ty_program **out,
                                  ty_error *error) TY_MUST_CHECK;
 
 /**
- * A schedule: for each stage of the position calls ty_lower_forward once for each micro-batch, and
- * ty_lower_backward, or ty_lower_backward_input and ty_lower_backward_weight.
+ * A schedule: for each stage of the pipeline rank calls ty_lower_forward once for each micro-batch,
+ * and ty_lower_backward, or ty_lower_backward_input and ty_lower_backward_weight.
  */
 typedef ty_status ty_schedule_function(ty_lowering *lowering);
 
@@ -75,11 +75,11 @@ typedef ty_status ty_schedule_function(ty_lowering *lowering);
 #define TY_SCHEDULE_DECLARE(schedule, function) ty_schedule_function function;
 TY_SCHEDULE_ORDERS(TY_SCHEDULE_DECLARE)
 
-/** Weight gradients that a position puts off until after its passes, in micro-batches. */
-uint32_t ty_schedule_put_off(ty_schedule schedule, uint32_t position);
+/** Weight gradients that a pipeline rank puts off until after its passes, in micro-batches. */
+uint32_t ty_schedule_put_off(ty_schedule schedule, uint32_t pipeline_rank);
 
-/** Forwards that a position with all its replicas makes before its first backward, so that those
- * behind it have work (PipeDream, section 3.2). */
+/** Forwards that a pipeline rank with all its replicas makes before its first backward, so that
+ * those behind it have work (PipeDream, section 3.2). */
 uint32_t ty_lower_warmup(const ty_lowering *lowering);
 
 /** A micro-batch of a stage, and how many rounds ahead it is handled. */
@@ -99,11 +99,11 @@ ty_status ty_lower_backward_input(ty_lowering *lowering, ty_lower_pass pass) TY_
 ty_status ty_lower_backward_weight(ty_lowering *lowering, ty_lower_pass pass,
                                    bool is_last) TY_MUST_CHECK;
 
-/** Appends to the current position. */
+/** Appends to the current pipeline rank. */
 static inline ty_status ty_lower_append(ty_lowering *l, const ty_instruction *instruction,
                                         const uint32_t *waits, uint32_t wait_count, uint32_t *index)
 {
-    return ty_program_append(l->program, l->position, instruction, waits, wait_count, index,
+    return ty_program_append(l->program, l->pipeline_rank, instruction, waits, wait_count, index,
                              l->error);
 }
 
@@ -139,7 +139,7 @@ ty_status ty_lower_exchange_piece(ty_lowering *lowering, uint32_t bucket,
 /** Collectives of all of a stage's own buckets, after `source`. */
 ty_status ty_lower_exchange_own(ty_lowering *lowering, uint32_t stage,
                                 uint32_t source) TY_MUST_CHECK;
-/** Exchanges of tied weights, and the updates of all trainable layers of the position. */
+/** Exchanges of tied weights, and the updates of all trainable layers of the pipeline rank. */
 ty_status ty_lower_updates(ty_lowering *lowering) TY_MUST_CHECK;
 /** A stage's next bucket of its own from `from` on, from its last layer down, that `is_wanted`;
  * or the plan's count. */
@@ -152,8 +152,8 @@ ty_instruction ty_lower_bucket_instruction(const ty_lowering *lowering, ty_op op
 
 /* priority_lowering.c */
 
-/** With the plan's order of exchanges: turns the position's list, which is complete without one,
- * into the loop that ty_program.h describes. */
+/** With the plan's order of exchanges: turns the pipeline rank's list, which is complete without
+ * one, into the loop that ty_program.h describes. */
 ty_status ty_lower_by_priority(ty_lowering *lowering) TY_MUST_CHECK;
 
 /* sharding.c */

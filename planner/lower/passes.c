@@ -53,7 +53,7 @@ static ty_status lower_load(ty_lowering *l, ty_lower_pass pass, uint32_t *index)
         return TY_OK;
     if (pass.stage != 0 && labels * LABEL_BYTES < bytes)
         bytes = labels * LABEL_BYTES;
-    load.bytes = ty_lane_bytes(l->plan, bytes);
+    load.bytes = ty_rank_bytes(l->plan, bytes);
     return ty_lower_append(l, &load,
                            m < LOAD_AHEAD ? NULL : &forwards_of(l, pass.stage)[m - LOAD_AHEAD],
                            m < LOAD_AHEAD ? 0 : 1, index);
@@ -112,7 +112,7 @@ static ty_status bare_pass(ty_lowering *l, ty_op op, ty_lower_pass pass)
  * backward needs of the last segment. */
 static bool is_served_by_forward(const ty_lowering *l, ty_lower_pass pass)
 {
-    const ty_stage_program *list = &l->program->stages[l->position];
+    const ty_stage_program *list = &l->program->stages[l->pipeline_rank];
     uint32_t i = list->instruction_count;
 
     if (!ty_plan_forward_serves_backward(l->plan, pass.stage))
@@ -308,9 +308,9 @@ uint32_t ty_lower_warmup(const ty_lowering *l)
 {
     uint32_t later = 0;
 
-    for (uint32_t s = l->position; s < l->program->stage_count; s++)
+    for (uint32_t s = l->pipeline_rank; s < l->program->stage_count; s++)
         later += l->plan->stages[s].replicas;
-    return (later - 1) / l->plan->stages[l->position].replicas;
+    return (later - 1) / l->plan->stages[l->pipeline_rank].replicas;
 }
 
 /* ---- Actors ---------------------------------------------------------------------------------- */
@@ -318,9 +318,9 @@ uint32_t ty_lower_warmup(const ty_lowering *l)
 /* Weights of the step that ends go over the cut, in one message or in parts. */
 static ty_status lower_weights(ty_lowering *l, ty_op op, const uint32_t *wait, uint32_t *indices)
 {
-    for (uint32_t m = 0; m < ty_plan_policy_messages(l->plan, l->position); m++) {
-        const ty_lower_pass pass = {.stage = l->position, .micro_batch = m};
-        const ty_instruction message = transfer(l, op, pass, TY_GRADIENT, 1 - l->position);
+    for (uint32_t m = 0; m < ty_plan_policy_messages(l->plan, l->pipeline_rank); m++) {
+        const ty_lower_pass pass = {.stage = l->pipeline_rank, .micro_batch = m};
+        const ty_instruction message = transfer(l, op, pass, TY_GRADIENT, 1 - l->pipeline_rank);
         const ty_status status = ty_lower_append(l, &message, wait, wait == NULL ? 0 : 1,
                                                  indices == NULL ? NULL : &indices[m]);
         if (status != TY_OK)
@@ -333,7 +333,7 @@ static ty_status lower_weights(ty_lowering *l, ty_op op, const uint32_t *wait, u
  * them. */
 ty_status ty_lower_actors(ty_lowering *l)
 {
-    const uint32_t messages = ty_plan_policy_messages(l->plan, l->position);
+    const uint32_t messages = ty_plan_policy_messages(l->plan, l->pipeline_rank);
     ty_instruction begin = ty_instruction_of(TY_OP_BEGIN);
     uint32_t *received = ty_alloc(messages, sizeof *received);
     ty_status status = TY_OK;
@@ -343,7 +343,7 @@ ty_status ty_lower_actors(ty_lowering *l)
     begin.bytes = messages * ty_plan_policy_bytes(l->plan);
     TY_CHECK(ty_lower_append(l, &begin, received, messages, NULL), status, cleanup);
     for (uint32_t m = 0; m < l->micro_batches; m++) {
-        const ty_lower_pass pass = {l->position, m, l->plan->lag + 1};
+        const ty_lower_pass pass = {l->pipeline_rank, m, l->plan->lag + 1};
         const ty_instruction send = transfer(l, TY_OP_SEND, pass, TY_ACTIVATION, 1);
         uint32_t load = 0;
         TY_CHECK(lower_load(l, pass, &load), status, cleanup);
@@ -357,7 +357,7 @@ cleanup:
 /* Learners', after their updates. */
 ty_status ty_lower_weights_out(ty_lowering *l)
 {
-    const uint32_t updated = l->program->stages[l->position].instruction_count - 1;
+    const uint32_t updated = l->program->stages[l->pipeline_rank].instruction_count - 1;
 
     return lower_weights(l, TY_OP_SEND, &updated, NULL);
 }

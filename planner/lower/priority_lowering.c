@@ -125,7 +125,7 @@ static ty_status put_next_step(turning *t)
 
 ty_status ty_lower_by_priority(ty_lowering *l)
 {
-    ty_stage_program *list = &l->program->stages[l->position];
+    ty_stage_program *list = &l->program->stages[l->pipeline_rank];
     ty_stage_program old = *list;
     turning t = {.l = l, .old = &old, .first_micro_batch = TY_NO_MICRO_BATCH};
     ty_status status = TY_OK;

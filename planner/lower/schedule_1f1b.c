@@ -14,7 +14,7 @@ ty_status ty_schedule_one_f_one_b(ty_lowering *l)
 {
     const uint32_t count = l->micro_batches;
     const uint32_t warmup = ty_lower_warmup(l) < count ? ty_lower_warmup(l) : count;
-    ty_lower_pass pass = {.stage = l->position};
+    ty_lower_pass pass = {.stage = l->pipeline_rank};
 
     for (; pass.micro_batch < warmup; pass.micro_batch++)
         TY_TRY(ty_lower_forward(l, pass));

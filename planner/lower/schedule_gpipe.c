@@ -7,7 +7,7 @@
 
 ty_status ty_schedule_gpipe(ty_lowering *l)
 {
-    ty_lower_pass pass = {.stage = l->position};
+    ty_lower_pass pass = {.stage = l->pipeline_rank};
 
     for (; pass.micro_batch < l->micro_batches; pass.micro_batch++)
         TY_TRY(ty_lower_forward(l, pass));

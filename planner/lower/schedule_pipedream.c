@@ -1,9 +1,9 @@
 /*
  * One forward, one backward without a flush: while a step's micro-batches go back, those of the
- * next steps are on their way. Each position runs as many micro-batches ahead as 1F1B warms up.
- * Source: Narayanan et al., "PipeDream", SOSP 2019, section 3.2; with two versions of the weights,
- * each used for a whole step, PipeDream-2BW (ICML 2021), section 3.1, where a step must have at
- * least as many micro-batches as the pipe is deep.
+ * next steps are on their way. Each pipeline rank runs as many micro-batches ahead as 1F1B warms
+ * up. Source: Narayanan et al., "PipeDream", SOSP 2019, section 3.2; with two versions of the
+ * weights, each used for a whole step, PipeDream-2BW (ICML 2021), section 3.1, where a step must
+ * have at least as many micro-batches as the pipe is deep.
  */
 #include "lowering.h"
 
@@ -12,10 +12,10 @@ ty_status ty_schedule_pipedream(ty_lowering *l)
     const uint32_t count = l->micro_batches, warmup = ty_lower_warmup(l);
 
     for (uint32_t k = 0; k < count; k++) {
-        const ty_lower_pass ahead = {.stage = l->position,
+        const ty_lower_pass ahead = {.stage = l->pipeline_rank,
                                      .micro_batch = (warmup + k) % count,
                                      .lead = (warmup + k) / count};
-        const ty_lower_pass back = {.stage = l->position, .micro_batch = k};
+        const ty_lower_pass back = {.stage = l->pipeline_rank, .micro_batch = k};
         TY_TRY(ty_lower_forward(l, ahead));
         TY_TRY(ty_lower_backward(l, back, k + 1 == count));
     }

@@ -3,20 +3,20 @@
  * activations leave earlier and the end of the step is filled.
  * Source: Qi et al., "Zero Bubble Pipeline Parallelism", ICLR 2024, its handcrafted schedules.
  *
- * - H1 ("zb-h1"): the n-th position puts off n of them, and has as many micro-batches in flight as
- *   the first of 1F1B, p of p positions. The bubble is (p - 1)(f + b - w) a step, w being the
- *   weights' part.
+ * - H1 ("zb-h1"): the n-th pipeline rank puts off n of them, and has as many micro-batches in
+ * flight as the first of 1F1B, p of p pipeline ranks. The bubble is (p - 1)(f + b - w) a step, w
+ * being the weights' part.
  * - H2 ("zb-2p"): twice as many forwards come before the first backward, and twice as many weights'
  *   parts are put off: 2p - 1 in flight everywhere, fewer than the 2p that the paper's ZB-2P was
- *   measured with. With 2p micro-batches and more each position works an f behind the one before it
- *   at both ends of a step: the bubble is (p - 1)(f + b - 2w), or none. So nothing at the end of a
- *   step may wait for all positions.
+ *   measured with. With 2p micro-batches and more each pipeline rank works an f behind the one
+ * before it at both ends of a step: the bubble is (p - 1)(f + b - 2w), or none. So nothing at the
+ * end of a step may wait for all pipeline ranks.
  */
 #include "lowering.h"
 
-uint32_t ty_schedule_put_off(ty_schedule schedule, uint32_t position)
+uint32_t ty_schedule_put_off(ty_schedule schedule, uint32_t pipeline_rank)
 {
-    return position * ty_schedule_at(schedule)->warmup_times;
+    return pipeline_rank * ty_schedule_at(schedule)->warmup_times;
 }
 
 ty_status ty_schedule_zero_bubble(ty_lowering *l)
@@ -24,8 +24,8 @@ ty_status ty_schedule_zero_bubble(ty_lowering *l)
     const uint32_t count = l->micro_batches;
     const uint32_t ahead = ty_lower_warmup(l) * ty_schedule_at(l->plan->schedule)->warmup_times;
     const uint32_t warmup = ahead < count ? ahead : count;
-    const uint32_t put_off = ty_schedule_put_off(l->plan->schedule, l->position);
-    ty_lower_pass pass = {.stage = l->position};
+    const uint32_t put_off = ty_schedule_put_off(l->plan->schedule, l->pipeline_rank);
+    ty_lower_pass pass = {.stage = l->pipeline_rank};
     uint32_t weights = 0; /* micro-batches whose weights' part is written */
 
     for (; pass.micro_batch < warmup; pass.micro_batch++)

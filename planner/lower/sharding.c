@@ -83,12 +83,13 @@ ty_status ty_lower_begin(ty_lowering *l)
 
     l->begin = TY_NO_INSTRUCTION;
     for (uint32_t b = 0; b < l->plan->bucket_count; b++)
-        is_any = is_any || (is_sharded(l, b) &&
-                            l->plan->buckets[b].stage % l->program->stage_count == l->position);
+        is_any =
+            is_any || (is_sharded(l, b) &&
+                       l->plan->buckets[b].stage % l->program->stage_count == l->pipeline_rank);
     if (!is_any)
         return TY_OK;
     TY_TRY(ty_lower_append(l, &begin, NULL, 0, &l->begin));
-    for (uint32_t s = l->position; l->plan->zero < 3 && s < l->plan->stage_count;
+    for (uint32_t s = l->pipeline_rank; l->plan->zero < 3 && s < l->plan->stage_count;
          s += l->program->stage_count)
         TY_TRY(gather_stage(l, s));
     return TY_OK;

@@ -21,20 +21,21 @@ static double second_bytes(const stage_memory *m)
 /* Samples of one rank: a share of a sequence counts as a share of a sample. */
 static double rank_samples(const stage_memory *m)
 {
-    return m->samples / ty_plan_lanes(m->plan, TY_EXPERT_LANES) /
-           ty_plan_lanes(m->plan, TY_CONTEXT_LANES);
+    return m->samples / ty_plan_parallel_size(m->plan, TY_EXPERT_PARALLEL) /
+           ty_plan_parallel_size(m->plan, TY_CONTEXT_PARALLEL);
 }
 
 /* And of a layer that tensor-parallel ranks shard. */
 static double sharded_samples(const stage_memory *m, uint32_t layer)
 {
-    return m->samples * ty_lane_work_share(m->plan, layer);
+    return m->samples * ty_rank_work_share(m->plan, layer);
 }
 
 /* The share of activations between layers that tensor-parallel ranks shard. */
 static double along_sequence(const stage_memory *m)
 {
-    return m->plan->sequence_parallel ? 1.0 / ty_plan_lanes(m->plan, TY_TENSOR_LANES) : 1;
+    return m->plan->sequence_parallel ? 1.0 / ty_plan_parallel_size(m->plan, TY_TENSOR_PARALLEL)
+                                      : 1;
 }
 
 static bool has_dropout(const stage_memory *m)

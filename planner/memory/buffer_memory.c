@@ -82,7 +82,7 @@ double ty_memory_compression(const stage_memory *m)
 static double table_buffers(const stage_memory *m)
 {
     const ty_table_exchange tables = ty_plan_tables(m->plan);
-    const double own = m->samples / ty_plan_lanes(m->plan, TY_EXPERT_LANES);
+    const double own = m->samples / ty_plan_parallel_size(m->plan, TY_EXPERT_PARALLEL);
     double vectors = m->samples * (double)tables.own_numbers;
     double indices = m->samples * (double)tables.own_indices;
 
@@ -100,14 +100,14 @@ void ty_memory_expert_rows(const stage_memory *m, uint32_t layer, double *own, d
 {
     const ty_layer *l = memory_layer(m, layer);
     const uint64_t *a = l->attributes;
-    const uint64_t ranks = ty_plan_lanes(m->plan, TY_EXPERT_LANES);
-    const uint64_t contexts = ty_plan_lanes(m->plan, TY_CONTEXT_LANES);
+    const uint64_t ranks = ty_plan_parallel_size(m->plan, TY_EXPERT_PARALLEL);
+    const uint64_t contexts = ty_plan_parallel_size(m->plan, TY_CONTEXT_PARALLEL);
     const uint64_t chosen = a[TY_EXPERTS_PER_TOKEN];
     const uint64_t rows =
         (uint64_t)(m->samples * ty_memory_tokens(&l->output) / (double)(ranks * contexts));
 
     *own = (double)ty_expert_rows(rows * chosen, a[TY_EXPERTS]);
-    *most = (double)ty_lane_expert_rows(rows, chosen, a[TY_EXPERTS], ranks);
+    *most = (double)ty_rank_expert_rows(rows, chosen, a[TY_EXPERTS], ranks);
 }
 
 /* Bytes of one inner collective: an all-gather ends with all, keys and values of a sequence are
@@ -118,8 +118,8 @@ static double inner_buffer(const stage_memory *m, const ty_inner_collective *inn
     if (inner->kind == TY_ALL_REDUCE)
         return 0;
     return (double)inner->bytes *
-           (inner->kind == TY_ALL_GATHER ? ty_plan_lanes(m->plan, inner->among) : 1) *
-           (inner->kind == TY_REDUCE_SCATTER && inner->among == TY_CONTEXT_LANES ? 2 : 1);
+           (inner->kind == TY_ALL_GATHER ? ty_plan_parallel_size(m->plan, inner->among) : 1) *
+           (inner->kind == TY_REDUCE_SCATTER && inner->among == TY_CONTEXT_PARALLEL ? 2 : 1);
 }
 
 /* One layer at a time: sequences gathered and scattered by context and sequence parallelism, tokens
@@ -134,14 +134,14 @@ static double rank_buffers(const stage_memory *m)
         ty_inner_collective inner[TY_MAX_INNER_COLLECTIVES];
         const uint32_t count = ty_layer_inner_collectives(m->plan, i, true, inner);
         const bool sends_rows = a[TY_EXPERTS_PER_TOKEN] > 0 && !m->is_on_cores &&
-                                ty_plan_lanes(m->plan, TY_EXPERT_LANES) > 1;
+                                ty_plan_parallel_size(m->plan, TY_EXPERT_PARALLEL) > 1;
         double bytes = 0;
         if (sends_rows) {
             ty_memory_expert_rows(m, i, &own, &most);
             bytes = 2 * most * (double)a[TY_FEATURES] * m->plan->workload->element_bytes;
         }
         for (uint32_t k = 0; k < count && !memory_row_at(m, i)->is_bag; k++)
-            if (!sends_rows || inner[k].among != TY_EXPERT_LANES)
+            if (!sends_rows || inner[k].among != TY_EXPERT_PARALLEL)
                 bytes += inner_buffer(m, &inner[k]);
         largest = fmax(largest, bytes);
     }
@@ -213,7 +213,7 @@ double ty_autograd_buffers(const stage_memory *m, double weights)
 
     for (uint32_t i = m->first; i < m->end; i++)
         largest = fmax(largest, (double)memory_layer(m, i)->parameter_bytes *
-                                    ty_lane_parameter_share(plan, i));
+                                    ty_rank_parameter_share(plan, i));
     for (uint32_t b = 0; m->stack->overlaps_exchange && b < plan->bucket_count; b++)
         if (plan->buckets[b].stage == m->index &&
             ty_bucket_device_count(plan, &plan->buckets[b]) > 1)

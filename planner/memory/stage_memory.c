@@ -47,13 +47,13 @@ static memory_weights weights_of(const stage_memory *m)
 
     for (uint32_t i = m->first; i < m->end; i++) {
         const ty_layer *l = memory_layer(m, i);
-        double bytes = (double)l->parameter_bytes * ty_lane_parameter_share(plan, i);
+        double bytes = (double)l->parameter_bytes * ty_rank_parameter_share(plan, i);
         w.all += bytes;
         w.trained += l->is_frozen ? 0 : bytes;
         if (l->tied_to >= m->first || !is_first_user(m, i)) /* TY_NO_LAYER is the largest */
             continue;
         bytes = (double)l->attributes[TY_IN_FEATURES] * (double)l->attributes[TY_OUT_FEATURES] *
-                element * ty_lane_parameter_share(plan, l->tied_to);
+                element * ty_rank_parameter_share(plan, l->tied_to);
         w.all += bytes;
         w.trained += memory_layer(m, l->tied_to)->is_frozen ? 0 : bytes;
     }
@@ -200,7 +200,7 @@ ty_status ty_memory_least_slots(const ty_plan *plan, uint32_t *devices, double *
 ty_status ty_stage_memory(const ty_plan *plan, const ty_program *program, uint32_t stage,
                           ty_memory_use *out, ty_error *error)
 {
-    const uint32_t positions = plan->stage_count > 0 ? ty_plan_position_count(plan) : 1;
+    const uint32_t positions = plan->stage_count > 0 ? ty_plan_pipeline_size(plan) : 1;
     const uint32_t position = stage % positions;
     const ty_stack *stack = ty_stack_of(plan);
     const bool is_autograd = stack->memory == TY_MEMORY_AUTOGRAD;
@@ -220,7 +220,7 @@ ty_status ty_stage_memory(const ty_plan *plan, const ty_program *program, uint32
         return TY_OK;
     }
     TY_TRY(stage_memory_open(plan, is_on_cores(plan, stage), &m, error));
-    if ((slots = ty_alloc(ty_plan_interleave(plan), sizeof *slots)) == NULL) {
+    if ((slots = ty_alloc(ty_plan_virtual_stages(plan), sizeof *slots)) == NULL) {
         status = ty_fail(error, TY_ENOMEM, "out of memory");
         goto done;
     }

@@ -182,8 +182,8 @@ static double rows_beyond_copies(const stage_memory *m, uint32_t layer)
     if (m->is_on_cores || l->attributes[TY_EXPERTS_PER_TOKEN] == 0)
         return 0;
     ty_memory_expert_rows(m, layer, &own, &most);
-    return most * ty_plan_lanes(m->plan, TY_EXPERT_LANES) *
-               ty_plan_lanes(m->plan, TY_CONTEXT_LANES) / m->samples -
+    return most * ty_plan_parallel_size(m->plan, TY_EXPERT_PARALLEL) *
+               ty_plan_parallel_size(m->plan, TY_CONTEXT_PARALLEL) / m->samples -
            ty_memory_tokens(&l->output) * (double)l->attributes[TY_EXPERTS_PER_TOKEN];
 }
 
@@ -240,7 +240,7 @@ static double gathered_elements(const stage_memory *m, uint32_t layer)
     elements = (double)ty_shape_elements(ty_layer_input_shape(m->plan->workload, layer, 0));
     if (split != TY_SPLIT_VOCABULARY)
         elements += (double)ty_shape_elements(&l->output);
-    return elements / ty_plan_lanes(m->plan, TY_CONTEXT_LANES);
+    return elements / ty_plan_parallel_size(m->plan, TY_CONTEXT_PARALLEL);
 }
 
 /* From the first part of a split backward to the second: gradients of the layer's output and of the
@@ -262,7 +262,7 @@ static void measure(const stage_memory *m, uint32_t layer)
 {
     const ty_layer *l = memory_layer(m, layer);
     const memory_row *row = memory_row_at(m, layer);
-    const double share = ty_lane_work_share(m->plan, layer);
+    const double share = ty_rank_work_share(m->plan, layer);
     const double beyond = rows_beyond_copies(m, layer);
     const bool takes_part = m->takes_part[layer];
     layer_use *use = &m->layers[layer];
@@ -319,9 +319,9 @@ static double input_bytes(const stage_memory *m, double *arrives)
     const ty_workload *w = m->plan->workload;
     const uint64_t elements = ty_shape_elements(&w->input);
     const bool is_converted = m->first == 0 && !m->is_on_cores && w->input_kind == TY_INPUT_REAL;
-    const double bytes = (double)ty_lane_bytes(m->plan, elements * w->element_bytes) / m->samples;
+    const double bytes = (double)ty_rank_bytes(m->plan, elements * w->element_bytes) / m->samples;
 
-    *arrives = is_converted ? (double)ty_lane_bytes(m->plan, elements * sizeof(float)) / m->samples
+    *arrives = is_converted ? (double)ty_rank_bytes(m->plan, elements * sizeof(float)) / m->samples
                : m->first > 0 ? ty_memory_transfer(m, m->index, TY_ACTIVATION)
                               : bytes;
     return is_converted ? bytes : 0;
@@ -335,9 +335,9 @@ static double relayed_bytes(const stage_memory *m)
     for (uint32_t i = 0; i < m->crossing_count; i++)
         if (m->crossing[i] < m->first)
             bytes += memory_layer(m, m->crossing[i])->output_bytes;
-    bytes = ty_lane_bytes(m->plan, bytes);
+    bytes = ty_rank_bytes(m->plan, bytes);
     if (m->plan->sequence_parallel)
-        bytes /= ty_plan_lanes(m->plan, TY_TENSOR_LANES);
+        bytes /= ty_plan_parallel_size(m->plan, TY_TENSOR_PARALLEL);
     return (double)bytes / m->samples;
 }
 

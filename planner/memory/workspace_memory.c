@@ -22,24 +22,24 @@
 /* Samples that lie in memory: Fashion-MNIST's 60,000 for training, each rank its own copy
  * (execute/data/data_idx.c). Text is mapped, synthetic samples are made when they are asked for. */
 #define FASHION_MNIST_SAMPLES 60000
-/* What cuDNN's backward of a layer works in on one lane; 0 where attention is the worker's own
+/* What cuDNN's backward of a layer works in on one rank; 0 where attention is the worker's own
  * (execute/cuda/layers/cuda_attention.c). */
 static uint64_t attention_scratch(const ty_plan *plan, uint32_t layer)
 {
     const ty_workload *w = plan->workload;
     const ty_layer *l = &w->layers[layer];
-    const uint64_t *a = l->attributes, lanes = ty_plan_lanes(plan, TY_TENSOR_LANES);
-    const uint64_t kv_heads = a[TY_KV_HEADS] < lanes ? 1 : a[TY_KV_HEADS] / lanes;
+    const uint64_t *a = l->attributes, ranks = ty_plan_parallel_size(plan, TY_TENSOR_PARALLEL);
+    const uint64_t kv_heads = a[TY_KV_HEADS] < ranks ? 1 : a[TY_KV_HEADS] / ranks;
     uint64_t bytes;
 
     if (ty_memory_numbers(w, layer).scores <= 0 || w->element_bytes != sizeof(uint16_t) ||
-        a[TY_RELATIVE_BUCKETS] > 0 || ty_plan_lanes(plan, TY_CONTEXT_LANES) > 1 ||
+        a[TY_RELATIVE_BUCKETS] > 0 || ty_plan_parallel_size(plan, TY_CONTEXT_PARALLEL) > 1 ||
         a[TY_HEAD_SIZE] % MULTIPLE_OF_HEADS != 0 || a[TY_HEAD_SIZE] > LARGEST_HEADS)
         return 0;
-    bytes = ty_attention_scratch(plan->micro_batch_size / ty_plan_lanes(plan, TY_EXPERT_LANES),
-                                 a[TY_HEADS] / lanes, kv_heads, a[TY_HEAD_SIZE],
-                                 l->output.dimensions[0],
-                                 ty_layer_input_shape(w, layer, 0)->dimensions[0], false);
+    bytes = ty_attention_scratch(
+        plan->micro_batch_size / ty_plan_parallel_size(plan, TY_EXPERT_PARALLEL),
+        a[TY_HEADS] / ranks, kv_heads, a[TY_HEAD_SIZE], l->output.dimensions[0],
+        ty_layer_input_shape(w, layer, 0)->dimensions[0], false);
     return bytes <= TY_ATTENTION_SCRATCH_LIMIT ? bytes : 0;
 }
 
@@ -60,8 +60,8 @@ static uint64_t convolution_scratch(const ty_plan *plan, uint32_t layer)
     const ty_workload *w = plan->workload;
     const ty_layer *l = &w->layers[layer];
     const uint64_t *a = l->attributes, *in = ty_layer_input_shape(w, layer, 0)->dimensions;
-    const ty_convolution c = {.samples =
-                                  plan->micro_batch_size / ty_plan_lanes(plan, TY_EXPERT_LANES),
+    const ty_convolution c = {.samples = plan->micro_batch_size /
+                                         ty_plan_parallel_size(plan, TY_EXPERT_PARALLEL),
                               .groups = a[TY_GROUPS],
                               .in_channels = a[TY_IN_CHANNELS],
                               .in_pixels = in[1] * in[2],

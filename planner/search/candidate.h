@@ -62,11 +62,11 @@ typedef struct search_question {
     uint32_t *servers;             /* [options->servers] devices of servers, in no set */
     uint32_t device_count;         /* of the set */
     ty_plan_dimensions dimensions; /* in hand: of the candidates that are enumerated */
-    uint32_t rank_count;           /* with them: devices / lanes */
+    uint32_t stage_replica_count;  /* with them: devices / ranks */
     uint64_t largest_memory_bytes; /* that a plan may take of any device of the set */
     bool has_equal_memory;         /* all devices have that */
     bool is_short_of_memory;       /* the usual micro-batches do not fit: look at smaller ones */
-    uint32_t most_held;            /* stages a position of layouts; 0: any */
+    uint32_t most_virtual_stages;  /* stages a position of layouts; 0: any */
     bool ignore_memory;            /* nothing fits: look for what misses least */
     /* Why nothing can be enumerated with the dimensions that are asked for, others left undivided;
      * status TY_OK: it can. Layouts may divide them. */
@@ -117,7 +117,7 @@ double ty_device_set_bound_s(const search_question *question, const device_set *
 
 /** default_stack.c: what is asked for, as a stack is asked whether it can run it. */
 ty_stack_use ty_stack_use_of(const ty_workload *workload, const ty_plan_options *options);
-/** Lanes of a rank by dimensions. */
+/** Ranks of a rank by dimensions. */
 uint32_t ty_dimensions_width(const ty_plan_dimensions *dimensions);
 /** Whether a stage exchanges gradients: among its replicas, or ranks that have the same weights. */
 bool ty_dimensions_exchange(const ty_plan_dimensions *dimensions, uint32_t replicas);
@@ -126,7 +126,7 @@ uint32_t ty_dimensions_sequence_parts(const ty_plan_dimensions *dimensions);
 void ty_dimensions_normalize(ty_plan_dimensions *dimensions);
 bool ty_dimensions_equal(const ty_plan_dimensions *a, const ty_plan_dimensions *b);
 /** A plan of which only the dimensions and the workload are there, for what ty_plan.h says of
- * lanes. */
+ * ranks. */
 ty_plan ty_plan_of_dimensions(const search_question *question, uint32_t micro_batch_size);
 /** Takes dimensions in hand; TY_EINVAL where the workload or the cluster does not allow them. */
 ty_status ty_search_question_divide(search_question *question, const ty_plan_dimensions *dimensions,
@@ -272,21 +272,22 @@ static inline uint32_t ty_division_end(const search_question *q, const division 
 void ty_division_layers(const search_question *question, const division *d, ty_text *out);
 
 #define TY_MOST_DIMENSIONS 80
-/** dimensions.c: lanes that are looked at beside everything else, where layouts (below) say
+/** dimensions.c: ranks that are looked at beside everything else, where layouts (below) say
  * nothing: on devices that share a host's cores, whole and along the sequence. At most
  * TY_MOST_DIMENSIONS.
  * @return how many */
-uint32_t ty_dimensions_of_lanes(const search_question *question,
-                                ty_plan_dimensions out[TY_MOST_DIMENSIONS]);
-/** dimensions.c: expert lanes that divide the tables of embedding bags, in all ways, likewise
- * beside everything else; with what else is asked for. At most TY_MOST_DIMENSIONS. @return how many
+uint32_t ty_dimensions_of_tensor_parallel(const search_question *question,
+                                          ty_plan_dimensions out[TY_MOST_DIMENSIONS]);
+/** dimensions.c: expert-parallel ranks that divide the tables of embedding bags, in all ways,
+ * likewise beside everything else; with what else is asked for. At most TY_MOST_DIMENSIONS. @return
+ * how many
  */
 uint32_t ty_dimensions_of_tables(const search_question *question,
                                  ty_plan_dimensions out[TY_MOST_DIMENSIONS]);
-/** dimensions.c: the same on accelerators, for networks that one does not hold: tensor lanes within
- * a host, expert lanes, and both, with what is recomputed for them; optimizer states are sharded
- * where the stack can. What is pinned is as it is asked for. At most TY_MOST_DIMENSIONS, those that
- * recompute least first. @return how many */
+/** dimensions.c: the same on accelerators, for networks that one does not hold: tensor-parallel
+ * ranks within a host, expert-parallel ranks, and both, with what is recomputed for them; optimizer
+ * states are sharded where the stack can. What is pinned is as it is asked for. At most
+ * TY_MOST_DIMENSIONS, those that recompute least first. @return how many */
 uint32_t ty_dimensions_of_accelerators(const search_question *question,
                                        ty_plan_dimensions out[TY_MOST_DIMENSIONS]);
 /** dimensions.c: what is tried where nothing fits without, the cheapest first. At most

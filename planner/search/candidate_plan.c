@@ -27,7 +27,7 @@ static ty_bucket bucket_of(const ty_plan *plan, const candidate *c, uint32_t sta
     return bucket;
 }
 
-/* From the first bag to the last, where lanes divide what is trained of a stage's tables; of no
+/* From the first bag to the last, where ranks divide what is trained of a stage's tables; of no
  * layers else. */
 static ty_bucket tables_of(const ty_plan *plan, const candidate *c, uint32_t stage)
 {
@@ -47,7 +47,7 @@ static ty_bucket tables_of(const ty_plan *plan, const candidate *c, uint32_t sta
     return tables;
 }
 
-/* What lanes divide of a bucket's layers. */
+/* What ranks divide of a bucket's layers. */
 static ty_bucket experts_of(const ty_plan *plan, const candidate *c, const ty_bucket *bucket)
 {
     ty_bucket experts = *bucket;
@@ -60,13 +60,13 @@ static ty_bucket experts_of(const ty_plan *plan, const candidate *c, const ty_bu
 }
 
 /* The buckets of one stage, from its last layer down: each is closed once it is large enough, or at
- * a frozen layer, whose weights would lie inside it. Tables that lanes divide are together, by
+ * a frozen layer, whose weights would lie inside it. Tables that ranks divide are together, by
  * themselves where nothing else lies between them. */
 static void add_stage_buckets(const candidate *c, uint32_t stage, ty_plan *plan)
 {
     const ty_plan_stage *planned = &plan->stages[stage];
-    const bool is_exchanged =
-        planned->replicas * ty_plan_width(plan) > ty_plan_lanes(plan, TY_TENSOR_LANES);
+    const bool is_exchanged = planned->replicas * ty_plan_replica_ranks(plan) >
+                              ty_plan_parallel_size(plan, TY_TENSOR_PARALLEL);
     uint64_t limit = is_exchanged ? c->bucket_bytes : UINT64_MAX;
     const ty_bucket tables = tables_of(plan, c, stage);
     ty_bucket *open = NULL;
@@ -96,10 +96,10 @@ static void add_stage_buckets(const candidate *c, uint32_t stage, ty_plan *plan)
     }
 }
 
-/* Behind each bucket from `first` on the experts of its layers, where they are on fewer lanes. */
+/* Behind each bucket from `first` on the experts of its layers, where they are on fewer ranks. */
 static void add_expert_buckets(const candidate *c, uint32_t first, ty_plan *plan)
 {
-    if (ty_plan_lanes(plan, TY_EXPERT_LANES) == 1)
+    if (ty_plan_parallel_size(plan, TY_EXPERT_PARALLEL) == 1)
         return;
     for (uint32_t b = first; b < plan->bucket_count; b++) {
         const ty_bucket experts = experts_of(plan, c, &plan->buckets[b]);
@@ -199,12 +199,12 @@ static ty_status plan_stages(const search_question *q, const candidate *c, ty_pl
         stage->recompute = c->dimensions.recompute;
         stage->recompute_blocks = c->dimensions.recompute_blocks;
         stage->devices =
-            ty_alloc((size_t)stage->replicas * ty_plan_width(plan), sizeof *stage->devices);
+            ty_alloc((size_t)stage->replicas * ty_plan_replica_ranks(plan), sizeof *stage->devices);
         TY_TRY(ty_check_memory(stage->devices != NULL, error));
-        for (uint32_t r = 0; r < stage->replicas * ty_plan_width(plan); r++)
-            stage->devices[r] = s < ty_plan_position_count(plan)
+        for (uint32_t r = 0; r < stage->replicas * ty_plan_replica_ranks(plan); r++)
+            stage->devices[r] = s < ty_plan_pipeline_size(plan)
                                     ? devices[device++]
-                                    : plan->stages[s % ty_plan_position_count(plan)].devices[r];
+                                    : plan->stages[s % ty_plan_pipeline_size(plan)].devices[r];
     }
     return TY_OK;
 }
@@ -232,7 +232,7 @@ static ty_status make_plan(const search_question *q, const candidate *c, ty_plan
     plan->cluster = (ty_cluster *)q->cluster;
     plan->workload_digest = q->workload_digest;
     plan->schedule = c->schedule;
-    plan->interleave = c->dimensions.interleave;
+    plan->virtual_stages = c->dimensions.virtual_stages;
     plan->tensor_parallel = c->dimensions.tensor_parallel;
     plan->context_parallel = c->dimensions.context_parallel;
     plan->expert_parallel = c->dimensions.expert_parallel;
@@ -271,15 +271,15 @@ static ty_status make_plan(const search_question *q, const candidate *c, ty_plan
 
 ty_status ty_plan_count_memory(ty_plan *plan, ty_error *error)
 {
-    const uint32_t positions = ty_plan_position_count(plan);
+    const uint32_t pipeline_size = ty_plan_pipeline_size(plan);
     ty_program *passes = NULL;
     ty_status status = TY_OK;
 
     TY_CHECK(ty_plan_lower_passes(plan, &passes, error), status, done);
-    for (uint32_t s = 0; s < positions; s++)
+    for (uint32_t s = 0; s < pipeline_size; s++)
         TY_CHECK(ty_stage_memory(plan, passes, s, &plan->memory[s], error), status, done);
-    for (uint32_t s = positions; s < plan->stage_count; s++) /* on the same devices */
-        plan->memory[s] = plan->memory[s % positions];
+    for (uint32_t s = pipeline_size; s < plan->stage_count; s++) /* on the same devices */
+        plan->memory[s] = plan->memory[s % pipeline_size];
 done:
     ty_program_free(passes);
     return status;
@@ -349,8 +349,8 @@ static void name_replicas(const division *d, ty_text *name)
 
 static void name_dimensions(const ty_plan_dimensions *d, ty_text *name)
 {
-    if (d->interleave > 1)
-        ty_text_addf(name, ", %u stages a device", d->interleave);
+    if (d->virtual_stages > 1)
+        ty_text_addf(name, ", %u stages a device", d->virtual_stages);
     if (d->tensor_parallel > 1)
         ty_text_addf(name, ", tensor parallel %u", d->tensor_parallel);
     if (d->context_parallel > 1)

@@ -218,9 +218,9 @@ static bool has_replicas(const division *d)
 static bool suits_schedule(const search_question *q, const candidate *c, ty_schedule schedule)
 {
     const uint32_t stages = c->division->stage_count;
-    const uint32_t interleave = at_least_one(q->dimensions.interleave);
-    ty_schedule_use use = {.positions = stages / interleave,
-                           .interleave = interleave,
+    const uint32_t virtual_stages = at_least_one(q->dimensions.virtual_stages);
+    ty_schedule_use use = {.pipeline_size = stages / virtual_stages,
+                           .virtual_stages = virtual_stages,
                            .zero = q->dimensions.zero,
                            .has_segments = ty_recompute_has_segments(q->dimensions.recompute)};
 
@@ -245,9 +245,9 @@ static ty_status push_schedules(enumeration *e, candidate *c)
         const ty_schedule_row *row = ty_schedule_at((ty_schedule)k);
         const bool is_usual =
             row->is_usual && (c->division->stage_count > 1 || !row->has_full_in_flight);
-        if (c->dimensions.interleave > 1 ? !row->is_interleaved
-            : o->fix_schedule            ? k != (int)o->schedule
-                                         : !is_usual)
+        if (c->dimensions.virtual_stages > 1 ? !row->is_interleaved
+            : o->fix_schedule                ? k != (int)o->schedule
+                                             : !is_usual)
             continue;
         if (!suits_schedule(e->q, c, (ty_schedule)k))
             continue;
@@ -268,18 +268,18 @@ static uint32_t stage_of(const enumeration *e, const division *d, uint32_t layer
     return stage;
 }
 
-/* Whether a matrix and what is tied to it are in two stages of one position, which would exchange
- * it with itself. */
+/* Whether a matrix and what is tied to it are in two stages of one pipeline rank, which would
+ * exchange it with itself. */
 static bool ties_to_itself(const enumeration *e, const division *d)
 {
-    const uint32_t held = at_least_one(e->q->dimensions.interleave);
-    const uint32_t positions = d->stage_count / held;
+    const uint32_t virtual_stages = at_least_one(e->q->dimensions.virtual_stages);
+    const uint32_t pipeline_size = d->stage_count / virtual_stages;
 
-    for (uint32_t l = 0; held > 1 && l < e->q->workload->layer_count; l++) {
+    for (uint32_t l = 0; virtual_stages > 1 && l < e->q->workload->layer_count; l++) {
         const uint32_t owner = e->q->workload->layers[l].tied_to;
         if (owner != TY_NO_LAYER) {
             const uint32_t a = stage_of(e, d, l), b = stage_of(e, d, owner);
-            if (a != b && a % positions == b % positions)
+            if (a != b && a % pipeline_size == b % pipeline_size)
                 return true;
         }
     }
@@ -313,17 +313,18 @@ static ty_status push_divisions(enumeration *e, uint32_t stages)
 /* Whether a step of the global batch may have that many micro-batches in `stages` stages. */
 static bool is_sensible(const search_question *q, uint32_t stages, uint32_t micro_batches)
 {
-    uint32_t replicas = q->rank_count / stages > 0 ? q->rank_count / stages : 1;
+    uint32_t replicas = q->stage_replica_count / stages > 0 ? q->stage_replica_count / stages : 1;
 
     if (q->dimensions.expert_parallel > 1 &&
         q->global_batch / micro_batches % q->dimensions.expert_parallel != 0)
         return false;
-    if (q->options->actors > 0 && !ty_actors_suit(q->options->actors, q->rank_count, micro_batches))
+    if (q->options->actors > 0 &&
+        !ty_actors_suit(q->options->actors, q->stage_replica_count, micro_batches))
         return false;
     if (q->fixed_micro_batch_size > 0)
         return q->global_batch / micro_batches == q->fixed_micro_batch_size;
     if (stages == 1) /* accumulation only where memory asks for it */
-        return micro_batches % q->rank_count == 0;
+        return micro_batches % q->stage_replica_count == 0;
     return micro_batches >= replicas &&
            (q->is_short_of_memory ||
             micro_batches <= replicas * stages * MOST_MICRO_BATCHES_PER_STAGE);
@@ -333,26 +334,27 @@ static bool is_stage_count(const search_question *q, uint32_t stages)
 {
     if (q->fixed_stages > 0)
         return stages == q->fixed_stages;
-    return stages <= MOST_DENSE_STAGES || stages % 4 == 0 || stages == q->rank_count;
+    return stages <= MOST_DENSE_STAGES || stages % 4 == 0 || stages == q->stage_replica_count;
 }
 
 static ty_status enumerate_size(enumeration *e, uint32_t micro_batches)
 {
     const search_question *q = e->q;
-    const uint32_t interleave = at_least_one(q->dimensions.interleave);
-    uint32_t most = (q->cut_count + 1) / interleave;
+    const uint32_t virtual_stages = at_least_one(q->dimensions.virtual_stages);
+    uint32_t most = (q->cut_count + 1) / virtual_stages;
 
-    most = most < q->rank_count ? most : q->rank_count;
-    if (most > TY_MAX_STAGES / interleave)
-        most = TY_MAX_STAGES / interleave;
+    most = most < q->stage_replica_count ? most : q->stage_replica_count;
+    if (most > TY_MAX_STAGES / virtual_stages)
+        most = TY_MAX_STAGES / virtual_stages;
     if (ty_workload_whole_reason(q->workload) != NULL || q->stack->plans.schedules == 0)
         most = 1;
-    for (uint32_t positions = interleave > 1 ? 2 : 1; positions <= most; positions++) {
-        if (!is_stage_count(q, positions) || !is_sensible(q, positions, micro_batches))
+    for (uint32_t pipeline_size = virtual_stages > 1 ? 2 : 1; pipeline_size <= most;
+         pipeline_size++) {
+        if (!is_stage_count(q, pipeline_size) || !is_sensible(q, pipeline_size, micro_batches))
             continue;
         if (e->costs.micro_batches != micro_batches)
             TY_TRY(ty_quick_costs_set(&e->costs, micro_batches, e->error));
-        TY_TRY(push_divisions(e, positions * interleave));
+        TY_TRY(push_divisions(e, pipeline_size * virtual_stages));
     }
     return TY_OK;
 }

@@ -140,9 +140,9 @@ bool ty_trains_in_fp16(const ty_workload *workload, const ty_cluster *cluster, u
 ty_stack_use ty_stack_use_of(const ty_workload *workload, const ty_plan_options *o)
 {
     const ty_plan_dimensions *d = &o->dimensions;
-    const bool is_interleaved = d->interleave > 1;
+    const bool is_interleaved = d->virtual_stages > 1;
     ty_stack_use use = {
-        .lanes = {d->tensor_parallel, d->context_parallel, d->expert_parallel},
+        .sizes = {d->tensor_parallel, d->context_parallel, d->expert_parallel},
         .stages = is_interleaved && o->pipeline_stages < 2 ? 2 : o->pipeline_stages,
         .schedule = is_interleaved    ? (int)ty_schedule_default(true)
                     : o->fix_schedule ? (int)o->schedule
@@ -164,8 +164,8 @@ ty_stack_use ty_stack_use_of(const ty_workload *workload, const ty_plan_options 
     use.blocks = ty_workload_blocks(workload, &starts, &head);
     use.blocks -= head != TY_NO_LAYER;
     if (o->layers != NULL && o->pipeline_stages == 0) {
-        const uint32_t held = at_least_one(d->interleave);
-        use.stages = at_least_one(count_listed(o->layers) / held);
+        const uint32_t virtual_stages = at_least_one(d->virtual_stages);
+        use.stages = at_least_one(count_listed(o->layers) / virtual_stages);
     }
     if (o->replicas != NULL) { /* "2,1" */
         const char *end = strchr(o->replicas, ',');
@@ -176,7 +176,7 @@ ty_stack_use ty_stack_use_of(const ty_workload *workload, const ty_plan_options 
                             (end[1 + length] != ',' && end[1 + length] != '\0');
     }
     if (o->layers == NULL) /* their stages are looked at one by one */
-        use.parts = use.stages * (is_interleaved && o->pipeline_stages > 0 ? d->interleave : 1);
+        use.parts = use.stages * (is_interleaved && o->pipeline_stages > 0 ? d->virtual_stages : 1);
     return use;
 }
 

@@ -162,7 +162,7 @@ static ty_status add_hosts(const pool *from, const host_kind *kind, uint32_t hos
 
 /* ---- How many -------------------------------------------------------------------------------- */
 
-/* Divides a batch, or has small factors only, which a batch, lanes and stages share. */
+/* Divides a batch, or has small factors only, which a batch, ranks and stages share. */
 static bool divides_well(uint32_t devices, uint32_t batch)
 {
     static const uint32_t factors[] = {2, 3, 5};

@@ -6,7 +6,7 @@ uint32_t ty_dimensions_width(const ty_plan_dimensions *d)
     const ty_plan plan = {.tensor_parallel = d->tensor_parallel,
                           .context_parallel = d->context_parallel,
                           .expert_parallel = d->expert_parallel};
-    return ty_plan_width(&plan);
+    return ty_plan_replica_ranks(&plan);
 }
 
 bool ty_dimensions_exchange(const ty_plan_dimensions *d, uint32_t replicas)
@@ -27,7 +27,7 @@ uint32_t ty_dimensions_sequence_parts(const ty_plan_dimensions *d)
 void ty_dimensions_normalize(ty_plan_dimensions *d)
 {
     uint32_t *degrees[] = {&d->tensor_parallel, &d->context_parallel, &d->expert_parallel,
-                           &d->interleave};
+                           &d->virtual_stages};
 
     for (size_t i = 0; i < sizeof degrees / sizeof *degrees; i++)
         *degrees[i] = *degrees[i] > 1 ? *degrees[i] : 0;
@@ -38,8 +38,8 @@ bool ty_dimensions_equal(const ty_plan_dimensions *a, const ty_plan_dimensions *
     return a->tensor_parallel == b->tensor_parallel && a->context_parallel == b->context_parallel &&
            a->expert_parallel == b->expert_parallel &&
            a->sequence_parallel == b->sequence_parallel && a->table_shard == b->table_shard &&
-           a->zero == b->zero && a->interleave == b->interleave && a->recompute == b->recompute &&
-           a->recompute_blocks == b->recompute_blocks;
+           a->zero == b->zero && a->virtual_stages == b->virtual_stages &&
+           a->recompute == b->recompute && a->recompute_blocks == b->recompute_blocks;
 }
 
 ty_plan ty_plan_of_dimensions(const search_question *q, uint32_t micro_batch_size)
@@ -92,7 +92,7 @@ bool ty_may_send_rows(const search_question *q, const ty_plan_dimensions *d)
     return !ty_asks_for_rows(q->options) || ty_rows_possible(&with, NULL) == TY_OK;
 }
 
-/* The devices of the smallest host: lanes talk in every layer, so they stay inside one. */
+/* The devices of the smallest host: ranks talk in every layer, so they stay inside one. */
 static uint32_t smallest_host(const search_question *q)
 {
     const uint32_t hosts = ty_cluster_host_count(q->cluster);
@@ -114,7 +114,7 @@ static bool is_on_cores(const search_question *q)
     return ty_cluster_device_type(q->cluster, q->set->devices[0])->core_share > 0;
 }
 
-/* Lanes and stages a position that are asked for, which are not proposed here. */
+/* Ranks and stages a position that are asked for, which are not proposed here. */
 static bool suits(const search_question *q, ty_pin pin, uint32_t wanted, uint32_t found)
 {
     return (q->options->pinned & pin) == 0 || at_least_one(wanted) == at_least_one(found);
@@ -127,13 +127,13 @@ static bool is_wanted(const search_question *q, const ty_plan_dimensions *d)
     const uint32_t pinned = q->options->pinned;
     const ty_stack_plans *can = &q->stack->plans;
 
-    if ((d->tensor_parallel > 1 && !ty_stack_has(can->lanes, TY_TENSOR_LANES)) ||
+    if ((d->tensor_parallel > 1 && !ty_stack_has(can->parallelism, TY_TENSOR_PARALLEL)) ||
         !ty_stack_has(can->zero_levels, (int)d->zero) ||
         !ty_stack_has(q->recomputes, (int)d->recompute) || !ty_may_send_rows(q, d))
         return false;
     return suits(q, TY_PIN_CONTEXT, o->context_parallel, d->context_parallel) &&
            suits(q, TY_PIN_EXPERT, o->expert_parallel, d->expert_parallel) &&
-           suits(q, TY_PIN_INTERLEAVE, o->interleave, d->interleave) &&
+           suits(q, TY_PIN_VIRTUAL_STAGES, o->virtual_stages, d->virtual_stages) &&
            ((pinned & TY_PIN_TENSOR) == 0 || ty_dimensions_width(d) == ty_dimensions_width(o)) &&
            ((pinned & TY_PIN_SEQUENCE) == 0 || d->sequence_parallel == o->sequence_parallel) &&
            ((pinned & TY_PIN_TABLES) == 0 || d->table_shard == o->table_shard) &&
@@ -143,56 +143,56 @@ static bool is_wanted(const search_question *q, const ty_plan_dimensions *d)
 }
 
 /* What is proposed for processors is for the worker to run. */
-static bool can_have_lanes(const search_question *q, uint32_t widest, uint32_t lanes,
+static bool can_have_ranks(const search_question *q, uint32_t widest, uint32_t ranks,
                            bool divides_sequence)
 {
     const ty_workload *w = q->workload;
-    const uint32_t parts = divides_sequence ? lanes : 1;
+    const uint32_t parts = divides_sequence ? ranks : 1;
 
-    if (widest % lanes != 0 || q->device_count % lanes != 0)
+    if (widest % ranks != 0 || q->device_count % ranks != 0)
         return false;
     return (is_on_cores(q)
-                ? ty_tensor_run_check(w, lanes, parts, 0, w->layer_count, NULL)
-                : ty_stack_tensor_check(&q->stack->plans, w, lanes, parts, NULL)) == TY_OK;
+                ? ty_tensor_run_check(w, ranks, parts, 0, w->layer_count, NULL)
+                : ty_stack_tensor_check(&q->stack->plans, w, ranks, parts, NULL)) == TY_OK;
 }
 
-uint32_t ty_dimensions_of_lanes(const search_question *q,
-                                ty_plan_dimensions out[TY_MOST_DIMENSIONS])
+uint32_t ty_dimensions_of_tensor_parallel(const search_question *q,
+                                          ty_plan_dimensions out[TY_MOST_DIMENSIONS])
 {
     const uint32_t widest = smallest_host(q);
     uint32_t count = 0;
 
-    if (!is_on_cores(q) || !ty_stack_has(q->stack->plans.lanes, TY_TENSOR_LANES) ||
+    if (!is_on_cores(q) || !ty_stack_has(q->stack->plans.parallelism, TY_TENSOR_PARALLEL) ||
         ty_workload_whole_reason(q->workload) != NULL)
         return 0;
-    for (uint32_t lanes = 2; lanes <= widest; lanes++)
+    for (uint32_t ranks = 2; ranks <= widest; ranks++)
         for (int divides = 0; divides < 2 && count < TY_MOST_DIMENSIONS; divides++)
-            if (can_have_lanes(q, widest, lanes, divides == 1))
-                out[count++] = (ty_plan_dimensions){.tensor_parallel = lanes,
+            if (can_have_ranks(q, widest, ranks, divides == 1))
+                out[count++] = (ty_plan_dimensions){.tensor_parallel = ranks,
                                                     .sequence_parallel = divides == 1};
     return count;
 }
 
-/* Whole hosts or parts of one: a power of two of lanes, or all devices. */
+/* Whole hosts or parts of one: a power of two of ranks, or all devices. */
 uint32_t ty_dimensions_of_tables(const search_question *q,
                                  ty_plan_dimensions out[TY_MOST_DIMENSIONS])
 {
     const uint32_t both = TY_PIN_EXPERT | TY_PIN_TABLES;
     uint32_t count = 0;
 
-    if (!ty_stack_has(q->stack->plans.lanes, TY_EXPERT_LANES) || q->options->servers > 0 ||
+    if (!ty_stack_has(q->stack->plans.parallelism, TY_EXPERT_PARALLEL) || q->options->servers > 0 ||
         q->options->priority == TY_PRIORITY_FRONT || q->options->fit_buckets ||
         (q->options->pinned & both) == both) /* that is asked for as it stands */
         return 0;
-    for (uint32_t lanes = 2; lanes <= q->device_count && lanes <= TY_MAX_LANES; lanes++) {
-        const bool is_usual = (lanes & (lanes - 1)) == 0 || lanes == q->device_count ||
+    for (uint32_t ranks = 2; ranks <= q->device_count && ranks <= TY_MAX_PARALLEL_SIZE; ranks++) {
+        const bool is_usual = (ranks & (ranks - 1)) == 0 || ranks == q->device_count ||
                               (q->options->pinned & TY_PIN_EXPERT) != 0;
         for (int t = TY_TABLES_WHOLE + 1; is_usual && t < TY_TABLE_SHARD_COUNT; t++) {
             ty_plan_dimensions d = q->options->dimensions;
-            d.expert_parallel = lanes;
+            d.expert_parallel = ranks;
             d.table_shard = (ty_table_shard)t;
             if (count < TY_MOST_DIMENSIONS && is_wanted(q, &d) &&
-                ty_expert_check(q->workload, lanes, d.table_shard, NULL) == TY_OK)
+                ty_expert_check(q->workload, ranks, d.table_shard, NULL) == TY_OK)
                 out[count++] = d;
         }
     }
@@ -213,15 +213,15 @@ uint32_t ty_dimensions_of_accelerators(const search_question *q,
         return 0;
     for (size_t r = 0; r < sizeof recomputes / sizeof *recomputes; r++)
         for (uint32_t tensor = 1; tensor <= widest; tensor++) {
-            const bool divides_sequence = tensor > 1 && can_have_lanes(q, widest, tensor, true);
-            if (!divides_sequence && !can_have_lanes(q, widest, tensor, false))
+            const bool divides_sequence = tensor > 1 && can_have_ranks(q, widest, tensor, true);
+            if (!divides_sequence && !can_have_ranks(q, widest, tensor, false))
                 continue;
             for (uint32_t expert = 1; expert <= most_experts && count < TY_MOST_DIMENSIONS;
                  expert *= 2) {
                 /* Expert parallelism may span hosts. */
                 if (tensor * expert == 1 ||
                     (expert > 1 &&
-                     (!ty_stack_has(q->stack->plans.lanes, TY_EXPERT_LANES) ||
+                     (!ty_stack_has(q->stack->plans.parallelism, TY_EXPERT_PARALLEL) ||
                       q->device_count % (tensor * expert) != 0 ||
                       ty_stack_expert_check(&q->stack->plans, q->workload, expert,
                                             (int)TY_TABLES_WHOLE, q->is_fp16, NULL) != TY_OK)))
@@ -245,21 +245,21 @@ uint32_t ty_dimensions_propose(const search_question *q, ty_plan_dimensions out[
     const uint32_t widest = is_whole ? 1 : smallest_host(q), levels = is_whole ? 0 : 3;
     uint32_t count = 0;
 
-    for (uint32_t lanes = 1; lanes <= widest; lanes++) {
-        const bool divides_sequence = can_have_lanes(q, widest, lanes, lanes > 1);
-        if (!divides_sequence && !can_have_lanes(q, widest, lanes, false))
+    for (uint32_t ranks = 1; ranks <= widest; ranks++) {
+        const bool divides_sequence = can_have_ranks(q, widest, ranks, ranks > 1);
+        if (!divides_sequence && !can_have_ranks(q, widest, ranks, false))
             continue;
         for (int r = 0; r < TY_RECOMPUTE_COUNT; r++)
             for (uint32_t zero = 0; zero <= levels && count < TY_MOST_DIMENSIONS; zero++) {
-                if (lanes == 1 && r == 0 && zero == 0)
+                if (ranks == 1 && r == 0 && zero == 0)
                     continue;
                 if (zero == 2) /* gradients are the smallest part; 3 contains it */
                     continue;
                 if (zero > 0 && q->options->staleness > 0)
                     continue;
                 out[count] =
-                    (ty_plan_dimensions){.tensor_parallel = lanes,
-                                         .sequence_parallel = lanes > 1 && divides_sequence,
+                    (ty_plan_dimensions){.tensor_parallel = ranks,
+                                         .sequence_parallel = ranks > 1 && divides_sequence,
                                          .zero = zero,
                                          .recompute = (ty_recompute)r,
                                          .recompute_blocks = r == TY_RECOMPUTE_FULL};

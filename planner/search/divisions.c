@@ -31,9 +31,9 @@ static bool fits(void *context, uint32_t first, uint32_t count, uint32_t replica
             ty_quick_fits(costs, first, first + count, replicas, stages_after));
 }
 
-static uint32_t interleave_of(const search_question *q)
+static uint32_t virtual_stages_of(const search_question *q)
 {
-    return at_least_one(q->dimensions.interleave);
+    return at_least_one(q->dimensions.virtual_stages);
 }
 
 /* Replicas are given out in so many at once that this many granules are there: dividing takes time
@@ -62,10 +62,10 @@ static ty_status open_partitioner(quick_costs *costs, const cut_list *cuts, uint
         .transfer_s = costs->transfer_s,
         .cut_count = cuts->count,
         .cuts = cuts->cuts,
-        .devices = q->rank_count * interleave_of(q),
+        .devices = q->stage_replica_count * virtual_stages_of(q),
         .stages = stages,
         .fixed_replicas = replicas,
-        .granule = replicas == NULL ? granule_of(q->rank_count) : 0,
+        .granule = replicas == NULL ? granule_of(q->stage_replica_count) : 0,
         .exchange_s = exchange_s,
         .fits = fits,
         .context = costs,
@@ -81,7 +81,7 @@ static ty_status divide(quick_costs *costs, const cut_list *cuts, uint32_t stage
                         const uint32_t *replicas, ty_partitioner **shared, ty_arena *arena,
                         division **out, ty_error *error)
 {
-    const uint32_t ranks = costs->q->rank_count;
+    const uint32_t stage_replicas = costs->q->stage_replica_count;
     uint32_t most = stages;
     ty_partitioner *own = NULL, **partitioner = replicas == NULL ? shared : &own;
     ty_error detail = {0};
@@ -93,7 +93,7 @@ static ty_status divide(quick_costs *costs, const cut_list *cuts, uint32_t stage
     TY_TRY(ty_check_memory(d != NULL, error));
     d->stage_count = stages;
     if (replicas == NULL) {
-        most = ranks / granule_of(ranks);
+        most = stage_replicas / granule_of(stage_replicas);
         most = most < cuts->count + 1 ? most : cuts->count + 1;
         most = most < TY_MAX_STAGES ? most : TY_MAX_STAGES;
     }
@@ -251,17 +251,17 @@ static ty_status propose_fixed(const quick_costs *costs, uint32_t stages, ty_are
                                const division **found, uint32_t *count, ty_error *error)
 {
     const search_question *q = costs->q;
-    const uint32_t positions = stages / interleave_of(q);
+    const uint32_t pipeline_size = stages / virtual_stages_of(q);
     division *d = ty_arena_alloc(arena, 1, sizeof *d);
 
     TY_TRY(ty_check_memory(d != NULL, error));
-    if (!q->has_fixed_replicas && q->rank_count % positions != 0)
+    if (!q->has_fixed_replicas && q->stage_replica_count % pipeline_size != 0)
         return TY_OK;
     d->stage_count = stages;
     for (uint32_t s = 0; s < stages; s++) {
         d->first_layers[s] = s == 0 ? 0 : q->all_cuts[s - 1];
-        d->replicas[s] =
-            q->has_fixed_replicas ? q->fixed_replicas[s % positions] : q->rank_count / positions;
+        d->replicas[s] = q->has_fixed_replicas ? q->fixed_replicas[s % pipeline_size]
+                                               : q->stage_replica_count / pipeline_size;
         if (costs->micro_batches % d->replicas[s] != 0)
             return TY_OK;
     }
@@ -274,35 +274,38 @@ ty_status ty_divisions_propose(quick_costs *costs, uint32_t stages, ty_arena *ar
                                ty_error *error)
 {
     const search_question *q = costs->q;
-    const uint32_t positions = stages / interleave_of(q);
+    const uint32_t pipeline_size = stages / virtual_stages_of(q);
     uint32_t replicas[TY_MAX_STAGES];
     ty_status status = TY_OK;
 
     *count = 0;
-    if (q->has_fixed_layers && (q->has_fixed_replicas || stages == 1 || interleave_of(q) > 1))
+    if (q->has_fixed_layers && (q->has_fixed_replicas || stages == 1 || virtual_stages_of(q) > 1))
         return propose_fixed(costs, stages, arena, found, count, error);
     if (!q->has_fixed_layers && q->stack->has_equal_stages && stages > 1 &&
-        q->rank_count % positions == 0 && costs->micro_batches % (q->rank_count / positions) == 0 &&
-        (!q->has_fixed_replicas || q->fixed_replicas[0] == q->rank_count / positions)) {
-        status = propose_equal(q, stages, q->rank_count / positions, arena, found, count, error);
+        q->stage_replica_count % pipeline_size == 0 &&
+        costs->micro_batches % (q->stage_replica_count / pipeline_size) == 0 &&
+        (!q->has_fixed_replicas ||
+         q->fixed_replicas[0] == q->stage_replica_count / pipeline_size)) {
+        status = propose_equal(q, stages, q->stage_replica_count / pipeline_size, arena, found,
+                               count, error);
         if (status != TY_OK || *count > 0)
             return status;
     }
-    replicas[0] = q->rank_count;
+    replicas[0] = q->stage_replica_count;
     /* Stages may have their own numbers of replicas where there are granules. */
-    const uint32_t granule = granule_of(q->rank_count);
-    if (interleave_of(q) == 1 &&
-        (stages == 1 || q->has_fixed_replicas ||
-         (q->stack->plans.uneven_stages && granule > 0 && stages <= q->rank_count / granule)))
+    const uint32_t granule = granule_of(q->stage_replica_count);
+    if (virtual_stages_of(q) == 1 && (stages == 1 || q->has_fixed_replicas ||
+                                      (q->stack->plans.uneven_stages && granule > 0 &&
+                                       stages <= q->stage_replica_count / granule)))
         status = propose(costs, stages,
                          q->has_fixed_replicas ? q->fixed_replicas
                          : stages == 1         ? replicas
                                                : NULL,
                          arena, found, count, error);
-    if (status != TY_OK || (q->has_fixed_replicas && interleave_of(q) == 1) || stages == 1 ||
-        q->rank_count % positions != 0)
+    if (status != TY_OK || (q->has_fixed_replicas && virtual_stages_of(q) == 1) || stages == 1 ||
+        q->stage_replica_count % pipeline_size != 0)
         return status;
     for (uint32_t s = 0; s < stages; s++)
-        replicas[s] = q->rank_count / positions;
+        replicas[s] = q->stage_replica_count / pipeline_size;
     return propose(costs, stages, replicas, arena, found, count, error);
 }

@@ -160,9 +160,9 @@ static void put_list(const uint32_t *numbers, uint32_t count, ty_text *out)
 
 /* ---- How devices and layers are divided --------------------------------------------------- */
 
-static uint32_t positions_of(const candidate *c)
+static uint32_t pipeline_size_of(const candidate *c)
 {
-    return c->division->stage_count / at_least_one(c->dimensions.interleave);
+    return c->division->stage_count / at_least_one(c->dimensions.virtual_stages);
 }
 
 void ty_division_layers(const search_question *q, const division *d, ty_text *out)
@@ -176,7 +176,7 @@ void ty_division_layers(const search_question *q, const division *d, ty_text *ou
 
 static void put_stages(source *s, ty_text *out)
 {
-    ty_text_addf(out, "%u", positions_of(s->c));
+    ty_text_addf(out, "%u", pipeline_size_of(s->c));
 }
 
 static void put_data_parallel(source *s, ty_text *out)
@@ -196,13 +196,13 @@ static void put_layers(source *s, ty_text *out)
     ty_division_layers(s->q, s->c->division, out);
 }
 
-static void put_interleave(source *s, ty_text *out)
+static void put_virtual_stages(source *s, ty_text *out)
 {
-    if (positions_of(s->c) > 1)
-        ty_text_addf(out, "%u", at_least_one(s->c->dimensions.interleave));
+    if (pipeline_size_of(s->c) > 1)
+        ty_text_addf(out, "%u", at_least_one(s->c->dimensions.virtual_stages));
 }
 
-/* Lanes are left out where the workload has no others than one. */
+/* Ranks are left out where the workload has no others than one. */
 static bool may_divide_tensors(const search_question *q)
 {
     return ty_tensor_check(q->workload, 2, 1, NULL) == TY_OK;
@@ -550,8 +550,8 @@ static const fix_key keys[] = {
     {"schedule", read_word, put_schedule,
      "gpipe 1f1b interleaved zb-h1 zb-2p pipedream pipedream-2bw", .at = AT(schedule),
      .flag = AT(fix_schedule), .word = ty_schedule_name, .most = TY_SCHEDULE_COUNT},
-    {"interleave", read_number, put_interleave, "1 2 4", .at = AT(dimensions.interleave),
-     .pin = TY_PIN_INTERLEAVE, .least = 1, .most = TY_MAX_STAGES_OF_A_PLAN},
+    {"interleave", read_number, put_virtual_stages, "1 2 4", .at = AT(dimensions.virtual_stages),
+     .pin = TY_PIN_VIRTUAL_STAGES, .least = 1, .most = TY_MAX_STAGES_OF_A_PLAN},
     {"micro_batch", read_number, put_micro_batch, "1 2 4 8 16 32", .at = AT(micro_batch_size),
      .least = 1, .most = MOST_MICRO_BATCH},
     {"tp", read_number, put_tensor, "1 2 4 8", .at = AT(dimensions.tensor_parallel),

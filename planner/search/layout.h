@@ -1,8 +1,8 @@
 /**
  * @file layout.h
  * Layouts: hybrid parallelism of networks of blocks on equal accelerators. A layout divides every
- * device alike: so many positions of a pipeline, each with as many replicas, each of as many lanes,
- * and the blocks of the network equally among the stages. Internal to planner/.
+ * device alike: so many pipeline ranks of a pipeline, each with as many replicas, each of as many
+ * ranks, and the blocks of the network equally among the stages. Internal to planner/.
  *
  *     TY_CHECK(ty_layouts_open(question, &layouts, error), status, cleanup);
  *     while (found && bound_s < best_s) {
@@ -16,11 +16,11 @@
  * There are no costs of its own here. The bound is put together from what layers, exchanges,
  * transfers and updates cost by costing.h, and memory is ty_stage_memory's:
  *
- *   - a position works through all micro-batches of all its stages, and then exchanges what no
+ *   - a pipeline rank works through all micro-batches of all its stages, and then exchanges what no
  *     backward hides and updates, before it can begin the next step;
- *   - with position i in the middle of it all: the first one's forwards reach i, i works through
- *     all its micro-batches, and the last backward goes back to the first one, which exchanges and
- *     updates before it begins the next step.
+ *   - with pipeline rank i in the middle of it all: the first one's forwards reach i, i works
+ * through all its micro-batches, and the last backward goes back to the first one, which exchanges
+ * and updates before it begins the next step.
  *
  * The longest of these is the bound. docs/design/search.md tells how close it comes.
  *
@@ -35,7 +35,7 @@
 
 typedef struct layout {
     ty_plan_dimensions dimensions;
-    uint32_t positions, replicas, micro_batch_size;
+    uint32_t pipeline_size, replicas, micro_batch_size;
     ty_schedule schedule;
     uint64_t bucket_bytes; /* UINT64_MAX: one bucket a stage */
     ty_compression_kind compression;
@@ -75,7 +75,7 @@ ty_status ty_layouts_smallest(ty_layouts *layouts, layout *out, bool *found,
  * First layers of the stages of a layout: blocks are divided equally; of what is left over each
  * stage behind the first has one more, then the first, so that the last, which has the head, and
  * the first, which has the embedding, come last.
- * @param first_layers [out] [positions * interleave]
+ * @param first_layers [out] [pipeline ranks * interleave]
  */
 void ty_layout_divide(const ty_layouts *layouts, const layout *layout, uint32_t *first_layers);
 

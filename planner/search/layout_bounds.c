@@ -23,7 +23,7 @@ static ty_plan plan_of(const layout_space *s, const ty_plan_dimensions *d, uint3
                      .micro_batch_size = size,
                      .staleness = q->options->staleness,
                      .zero = d->zero,
-                     .interleave = d->interleave,
+                     .virtual_stages = d->virtual_stages,
                      .tensor_parallel = d->tensor_parallel,
                      .context_parallel = d->context_parallel,
                      .expert_parallel = d->expert_parallel,
@@ -31,13 +31,13 @@ static ty_plan plan_of(const layout_space *s, const ty_plan_dimensions *d, uint3
 }
 
 /* Equal stages on the first devices, side by side. */
-static ty_status add_stages(const layout_space *s, const ty_plan_dimensions *d, uint32_t positions,
+static ty_status add_stages(const layout_space *s, const ty_plan_dimensions *d, uint32_t pipeline_size,
                             uint32_t replicas, ty_plan *plan, ty_error *error)
 {
     const uint32_t width = ty_dimensions_width(d);
     layout_cuts cuts;
 
-    plan->stage_count = positions * at_least_one(d->interleave);
+    plan->stage_count = pipeline_size * at_least_one(d->virtual_stages);
     cuts = ty_layout_cuts_of(s, plan->stage_count);
     TY_TRY(ty_check_memory(
         (plan->stages = ty_alloc(plan->stage_count, sizeof *plan->stages)) != NULL, error));
@@ -51,17 +51,17 @@ static ty_status add_stages(const layout_space *s, const ty_plan_dimensions *d, 
             .replicas = replicas,
             .recompute = d->recompute,
             .recompute_blocks = d->recompute_blocks,
-            .devices = &s->q->set->devices[(size_t)(k % positions) * replicas * width]};
+            .devices = &s->q->set->devices[(size_t)(k % pipeline_size) * replicas * width]};
     }
     return TY_OK;
 }
 
-/* One bucket of all gradients of a stage, and one of its experts where they are on fewer lanes. */
+/* One bucket of all gradients of a stage, and one of its experts where they are on fewer ranks. */
 static void add_buckets(ty_plan *plan, uint32_t stage, ty_compression compression)
 {
     for (int of_experts = 0; of_experts < 2; of_experts++) {
         ty_bucket *bucket = &plan->buckets[plan->bucket_count];
-        if (of_experts && ty_plan_lanes(plan, TY_EXPERT_LANES) == 1)
+        if (of_experts && ty_plan_parallel_size(plan, TY_EXPERT_PARALLEL) == 1)
             continue;
         *bucket = (ty_bucket){.stage = stage,
                               .first_layer = plan->stages[stage].first_layer,
@@ -128,7 +128,7 @@ ty_status ty_layout_cell_make(const layout_space *s, const ty_plan_dimensions *d
     ty_status status = TY_OK;
 
     /* Of each class one block, the last block, and the head, each as if it were a stage. */
-    plan.interleave = 0;
+    plan.virtual_stages = 0;
     plan.stage_count = s->class_count + 1 + has_head;
     plan.stages = ty_alloc(plan.stage_count, sizeof *plan.stages);
     TY_CHECK(
@@ -201,7 +201,7 @@ static uint64_t row_bytes(const layout_space *s, const ty_plan *plan, const ty_b
     return bytes;
 }
 
-/* Seconds of the exchanges of all buckets of a position, or of their gathers. */
+/* Seconds of the exchanges of all buckets of a pipeline rank, or of their gathers. */
 static ty_status ask_exchange(const layout_space *s, ty_costing *costing, ty_op op, double *seconds)
 {
     const ty_plan *plan = costing->plan;
@@ -250,7 +250,7 @@ static ty_status ask_update(ty_costing *costing, double *seconds)
     return TY_OK;
 }
 
-/* The transfer from the first position to the second, taken apart. */
+/* The transfer from the first pipeline rank to the second, taken apart. */
 static ty_status ask_transfer(ty_costing *costing, layout_grid_costs *out)
 {
     ty_instruction in = ty_instruction_of(TY_OP_SEND);
@@ -265,7 +265,7 @@ static ty_status ask_transfer(ty_costing *costing, layout_grid_costs *out)
     return TY_OK;
 }
 
-/* The exchanges and updates of a plan whose buckets are those of some positions. */
+/* The exchanges and updates of a plan whose buckets are those of some pipeline ranks. */
 static ty_status ask_places(const layout_space *s, ty_plan *plan, ty_compression_kind kind,
                             const uint32_t places[LAYOUT_PLACES], layout_grid_costs *out,
                             ty_error *error)
@@ -307,23 +307,23 @@ done:
 }
 
 ty_status ty_layout_grid_make(const layout_space *s, const ty_plan_dimensions *dimensions,
-                              uint32_t positions, layout_grid_costs *out, ty_error *error)
+                              uint32_t pipeline_size, layout_grid_costs *out, ty_error *error)
 {
-    const uint32_t replicas = s->q->device_count / ty_dimensions_width(dimensions) / positions;
-    const uint32_t places[LAYOUT_PLACES] = {0, positions > 2 ? 1 : TY_NO_STAGE,
-                                            positions > 1 ? positions - 1 : TY_NO_STAGE};
+    const uint32_t replicas = s->q->device_count / ty_dimensions_width(dimensions) / pipeline_size;
+    const uint32_t places[LAYOUT_PLACES] = {0, pipeline_size > 2 ? 1 : TY_NO_STAGE,
+                                            pipeline_size > 1 ? pipeline_size - 1 : TY_NO_STAGE};
     ty_plan_dimensions d = *dimensions;
     ty_plan plan;
     ty_status status = TY_OK;
 
     *out = (layout_grid_costs){0};
-    d.interleave = 0;
+    d.virtual_stages = 0;
     d.recompute = TY_RECOMPUTE_NONE;
     plan = plan_of(s, &d, 1);
     TY_TRY(ty_check_memory(
         (plan.buckets = ty_alloc(2 * LAYOUT_PLACES, sizeof *plan.buckets)) != NULL, error));
     plan.micro_batches = replicas;
-    TY_CHECK(add_stages(s, &d, positions, replicas, &plan, error), status, done);
+    TY_CHECK(add_stages(s, &d, pipeline_size, replicas, &plan, error), status, done);
     for (uint32_t zero = 0; zero <= 1; zero++) {
         plan.zero = zero;
         plan.bucket_count = 0;
@@ -339,7 +339,7 @@ ty_status ty_layout_grid_make(const layout_space *s, const ty_plan_dimensions *d
         if (zero > 0 && !out->is_exchanged)
             break;
         for (int k = 0; k < TY_COMPRESSION_COUNT; k++) {
-            layout l = {.dimensions = d, .positions = positions, .replicas = replicas};
+            layout l = {.dimensions = d, .pipeline_size = pipeline_size, .replicas = replicas};
             l.dimensions.zero = zero;
             if (k == TY_COMPRESSION_NONE ||
                 ty_layout_allows_compression(s, &l, (ty_compression_kind)k, out->is_exchanged))
@@ -418,12 +418,12 @@ static double exposed_s(const layout_space *s, const layout *l, double all_s, do
 double ty_layout_bound_s(const layout_space *s, const layout *l, const layout_cell *c,
                          const layout_grid_costs *g)
 {
-    const uint32_t positions = l->positions, held = at_least_one(l->dimensions.interleave);
-    const uint32_t stages = positions * held, zero = l->dimensions.zero;
+    const uint32_t pipeline_size = l->pipeline_size, virtual_stages = at_least_one(l->dimensions.virtual_stages);
+    const uint32_t stages = pipeline_size * virtual_stages, zero = l->dimensions.zero;
     const layout_cuts cuts = ty_layout_cuts_of(s, stages);
     const double count = (double)(s->q->global_batch / l->micro_batch_size / l->replicas);
     const double transfer_s =
-        positions > 1 ? g->latency_s + g->s_per_byte * (double)c->message_bytes : 0;
+        pipeline_size > 1 ? g->latency_s + g->s_per_byte * (double)c->message_bytes : 0;
     /* With an order of exchanges the next step's forward may hide them. */
     const bool is_late = s->q->options->staleness > 0 ||
                          s->q->options->priority != TY_PRIORITY_NONE ||
@@ -433,15 +433,15 @@ double ty_layout_bound_s(const layout_space *s, const layout *l, const layout_ce
     const bool is_split = ty_schedule_at(l->schedule)->splits_backward;
     double fill_s = 0, drain_s = 0, longest_s = 0, first_end_s = 0;
 
-    for (uint32_t i = 0; i < positions; i++) {
+    for (uint32_t i = 0; i < pipeline_size; i++) {
         const uint32_t place = i == 0               ? LAYOUT_FIRST
-                               : i + 1 == positions ? LAYOUT_LAST
+                               : i + 1 == pipeline_size ? LAYOUT_LAST
                                                     : LAYOUT_MIDDLE;
         const double exchange_s =
             zero > 0 ? g->scatter_s[place][l->compression] : g->reduce_s[place][l->compression];
         const passes lowest = passes_of(s, c, &cuts, i); /* of its first stage */
         double work_s = lowest.forward_s + lowest.backward_s, exchanged_s = 0, end_s, all_s;
-        for (uint32_t k = i + positions; k < stages; k += positions) {
+        for (uint32_t k = i + pipeline_size; k < stages; k += pipeline_size) {
             const passes p = passes_of(s, c, &cuts, k);
             work_s += p.forward_s + p.backward_s;
         }
@@ -451,10 +451,10 @@ double ty_layout_bound_s(const layout_space *s, const layout *l, const layout_ce
          * of its first stage's weights, which only that one's forward hides. */
         end_s = zero > 0 ? g->sharded_update_s[place] : g->update_s[place];
         if (!is_late)
-            exchanged_s = exposed_s(s, l, exchange_s / held, lowest.backward_s);
+            exchanged_s = exposed_s(s, l, exchange_s / virtual_stages, lowest.backward_s);
         end_s = has_parts ? fmax(end_s, exchanged_s) : end_s + exchanged_s;
         if (zero > 0)
-            end_s += exposed_s(s, l, g->gather_s[place] / held, lowest.forward_s);
+            end_s += exposed_s(s, l, g->gather_s[place] / virtual_stages, lowest.forward_s);
         if (i == 0)
             first_end_s = end_s;
         all_s = count * work_s;
@@ -479,7 +479,7 @@ double ty_layout_bound_s(const layout_space *s, const layout *l, const layout_ce
 ty_status ty_layout_memory(const layout_space *s, const layout *l, uint64_t *bytes, ty_error *error)
 {
     const uint32_t local = s->q->global_batch / l->micro_batch_size / l->replicas;
-    const uint32_t held = at_least_one(l->dimensions.interleave);
+    const uint32_t virtual_stages = at_least_one(l->dimensions.virtual_stages);
     ty_plan plan = plan_of(s, &l->dimensions, l->micro_batch_size);
     ty_program *program = NULL;
     ty_status status = TY_OK;
@@ -487,21 +487,21 @@ ty_status ty_layout_memory(const layout_space *s, const layout *l, uint64_t *byt
     plan.schedule = l->schedule;
     /* No more are in flight with more of them: but for GPipe, which keeps all. */
     plan.micro_batches =
-        l->replicas * (!ty_schedule_at(l->schedule)->has_full_in_flight && local > l->positions * 2
-                           ? l->positions * 2
+        l->replicas * (!ty_schedule_at(l->schedule)->has_full_in_flight && local > l->pipeline_size * 2
+                           ? l->pipeline_size * 2
                            : local);
     TY_TRY(ty_check_memory(
-        (plan.buckets = ty_alloc(2 * (size_t)l->positions * held, sizeof *plan.buckets)) != NULL,
+        (plan.buckets = ty_alloc(2 * (size_t)l->pipeline_size * virtual_stages, sizeof *plan.buckets)) != NULL,
         error));
-    TY_CHECK(add_stages(s, &l->dimensions, l->positions, l->replicas, &plan, error), status, done);
+    TY_CHECK(add_stages(s, &l->dimensions, l->pipeline_size, l->replicas, &plan, error), status, done);
     for (uint32_t k = 0; k < plan.stage_count; k++)
         add_buckets(&plan, k, (ty_compression){0});
     TY_CHECK(ty_plan_lower_passes(&plan, &program, error), status, done);
     *bytes = 0;
     /* The first has most micro-batches in flight, the next may have more blocks, the last the head.
      */
-    for (uint32_t i = 0; i < l->positions;
-         i = i < 1 || i + 1 == l->positions ? i + 1 : l->positions - 1) {
+    for (uint32_t i = 0; i < l->pipeline_size;
+         i = i < 1 || i + 1 == l->pipeline_size ? i + 1 : l->pipeline_size - 1) {
         ty_memory_use use;
         uint64_t need;
         TY_CHECK(ty_stage_memory(&plan, program, i, &use, error), status, done);

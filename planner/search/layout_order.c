@@ -72,8 +72,8 @@ static int compare_layouts(const layout *a, const layout *b)
                           compare(x->tensor_parallel, y->tensor_parallel),
                           compare((uint64_t)x->recompute, (uint64_t)y->recompute),
                           compare(x->zero, y->zero),
-                          compare(x->interleave, y->interleave),
-                          compare(a->positions, b->positions),
+                          compare(x->virtual_stages, y->virtual_stages),
+                          compare(a->pipeline_size, b->pipeline_size),
                           compare(b->micro_batch_size, a->micro_batch_size),
                           compare((uint64_t)a->compression, (uint64_t)b->compression),
                           compare(b->bucket_bytes, a->bucket_bytes),
@@ -112,8 +112,9 @@ static double family_bound_s(const ty_layouts *s, const family *f)
     least.compression = TY_COMPRESSION_NONE;
     for (int k = 0; k < TY_SCHEDULE_COUNT; k++) {
         least.schedule = (ty_schedule)k;
-        for (uint32_t held = 1; held <= s->space.block_count / least.positions; held++) {
-            least.dimensions.interleave = held > 1 ? held : 0;
+        for (uint32_t virtual_stages = 1;
+             virtual_stages <= s->space.block_count / least.pipeline_size; virtual_stages++) {
+            least.dimensions.virtual_stages = virtual_stages > 1 ? virtual_stages : 0;
             if (ty_layout_allows_schedule(&s->space, &least, local))
                 bound_s = fmin(
                     bound_s, ty_layout_bound_s(
@@ -143,17 +144,17 @@ static ty_status add_family(ty_layouts *s, const layout *l, uint32_t cell, uint3
     return TY_OK;
 }
 
-/* With lanes, sizes and what is made again in hand: every division of the devices. */
+/* With ranks, sizes and what is made again in hand: every division of the devices. */
 static ty_status add_grids(ty_layouts *s, layout *l, const uint32_t *grids, const uint32_t *groups,
                            ty_error *error)
 {
-    const uint32_t lanes = ty_dimensions_width(&l->dimensions);
-    const uint32_t ranks = s->space.q->device_count / lanes;
+    const uint32_t ranks = ty_dimensions_width(&l->dimensions);
+    const uint32_t stage_replicas = s->space.q->device_count / ranks;
     bool has_cell = false;
 
-    for (uint32_t p = 1; p <= ranks && p <= s->space.block_count; p++) {
-        if (!ty_layout_allows_grid(&s->space, lanes, p) ||
-            !ty_layout_allows_batch(&s->space, l->dimensions.expert_parallel, ranks / p,
+    for (uint32_t p = 1; p <= stage_replicas && p <= s->space.block_count; p++) {
+        if (!ty_layout_allows_grid(&s->space, ranks, p) ||
+            !ty_layout_allows_batch(&s->space, l->dimensions.expert_parallel, stage_replicas / p,
                                     l->micro_batch_size))
             continue;
         if (!has_cell) {
@@ -165,22 +166,22 @@ static ty_status add_grids(ty_layouts *s, layout *l, const uint32_t *grids, cons
             s->cell_count++;
             has_cell = true;
         }
-        l->positions = p;
-        l->replicas = ranks / p;
+        l->pipeline_size = p;
+        l->replicas = stage_replicas / p;
         TY_TRY(add_family(s, l, s->cell_count - 1, grids[p], groups[p], error));
     }
     return TY_OK;
 }
 
-/* With lanes in hand: what they exchange and transfer, then all sizes and recomputings. */
-static ty_status add_lanes(ty_layouts *s, const ty_plan_dimensions *d, ty_error *error)
+/* With ranks in hand: what they exchange and transfer, then all sizes and recomputings. */
+static ty_status add_parallel(ty_layouts *s, const ty_plan_dimensions *d, ty_error *error)
 {
     const layout_space *space = &s->space;
     const search_question *q = space->q;
     const ty_plan_options *o = q->options;
-    const uint32_t lanes = ty_dimensions_width(d), ranks = q->device_count / lanes;
-    uint32_t *grids = ty_alloc((size_t)ranks + 1, sizeof *grids);
-    uint32_t *groups = ty_alloc((size_t)ranks + 1, sizeof *groups);
+    const uint32_t ranks = ty_dimensions_width(d), stage_replicas = q->device_count / ranks;
+    uint32_t *grids = ty_alloc((size_t)stage_replicas + 1, sizeof *grids);
+    uint32_t *groups = ty_alloc((size_t)stage_replicas + 1, sizeof *groups);
     ty_status status = TY_OK;
 
     TY_CHECK(ty_check_memory(grids != NULL && groups != NULL, error), status, done);
@@ -188,8 +189,8 @@ static ty_status add_lanes(ty_layouts *s, const ty_plan_dimensions *d, ty_error 
         status = ty_fail(error, TY_EINTERRUPTED, "stopped before a plan that fits was found");
         goto done;
     }
-    for (uint32_t p = 1; p <= ranks && p <= space->block_count; p++) {
-        if (!ty_layout_allows_grid(space, lanes, p))
+    for (uint32_t p = 1; p <= stage_replicas && p <= space->block_count; p++) {
+        if (!ty_layout_allows_grid(space, ranks, p))
             continue;
         if (!reserve((void **)&s->grids, s->grid_count, &s->grid_room, sizeof *s->grids)) {
             status = out_of_memory(error);
@@ -207,7 +208,7 @@ static ty_status add_lanes(ty_layouts *s, const ty_plan_dimensions *d, ty_error 
         if (!ty_layout_allows_recompute(space, l.dimensions.recompute,
                                         l.dimensions.recompute_blocks))
             continue;
-        for (uint32_t p = 1; p <= ranks && p <= space->block_count; p++) {
+        for (uint32_t p = 1; p <= stage_replicas && p <= space->block_count; p++) {
             if (!reserve((void **)&s->groups, s->group_count, &s->group_room, sizeof *s->groups)) {
                 status = out_of_memory(error);
                 goto done;
@@ -231,17 +232,17 @@ static ty_status find_families(ty_layouts *s, ty_error *error)
     const uint32_t devices = s->space.q->device_count;
     ty_plan_dimensions d = {0};
 
-    for (uint32_t t = 1; t <= devices && t <= TY_MAX_LANES; t++)
-        for (uint32_t c = 1; c <= devices / t && c <= TY_MAX_LANES && devices % t == 0; c++)
-            for (uint32_t e = 1; e <= devices / t / c && e <= TY_MAX_LANES && devices / t % c == 0;
-                 e++)
+    for (uint32_t t = 1; t <= devices && t <= TY_MAX_PARALLEL_SIZE; t++)
+        for (uint32_t c = 1; c <= devices / t && c <= TY_MAX_PARALLEL_SIZE && devices % t == 0; c++)
+            for (uint32_t e = 1;
+                 e <= devices / t / c && e <= TY_MAX_PARALLEL_SIZE && devices / t % c == 0; e++)
                 for (int along = 0; along < 2; along++) {
                     d.tensor_parallel = t;
                     d.context_parallel = c;
                     d.expert_parallel = e;
                     d.sequence_parallel = along == 1;
-                    if (devices / t / c % e == 0 && ty_layout_allows_lanes(&s->space, &d))
-                        TY_TRY(add_lanes(s, &d, error));
+                    if (devices / t / c % e == 0 && ty_layout_allows_parallelism(&s->space, &d))
+                        TY_TRY(add_parallel(s, &d, error));
                 }
     if (s->family_count > 0)
         qsort(s->families, s->family_count, sizeof *s->families, by_bound);
@@ -349,11 +350,11 @@ static layout smallest_of(const ty_layouts *s, const family *f)
 
     least.bucket_bytes = 1; /* the smallest buffers */
     least.schedule = o->fix_schedule ? o->schedule : ty_schedule_default(false);
-    if ((o->pinned & TY_PIN_INTERLEAVE) != 0 && o->dimensions.interleave > 1)
+    if ((o->pinned & TY_PIN_VIRTUAL_STAGES) != 0 && o->dimensions.virtual_stages > 1)
         least.schedule = ty_schedule_default(true);
     if (ty_schedule_at(least.schedule)->is_interleaved)
-        least.dimensions.interleave =
-            (o->pinned & TY_PIN_INTERLEAVE) != 0 ? o->dimensions.interleave : 2;
+        least.dimensions.virtual_stages =
+            (o->pinned & TY_PIN_VIRTUAL_STAGES) != 0 ? o->dimensions.virtual_stages : 2;
     for (uint32_t zero = 0; zero <= 3; zero++)
         if (ty_layout_allows_zero(&s->space, &least, zero))
             least.dimensions.zero = zero;
@@ -417,16 +418,17 @@ static ty_status each_member(ty_layouts *s, uint32_t index, const bool allowed_z
 
     for (int k = 0; k < TY_SCHEDULE_COUNT; k++) {
         const bool is_interleaved = ty_schedule_at((ty_schedule)k)->is_interleaved;
-        const uint32_t most = is_interleaved ? s->space.block_count / l->positions : 1;
+        const uint32_t most = is_interleaved ? s->space.block_count / l->pipeline_size : 1;
         l->schedule = (ty_schedule)k;
-        for (uint32_t held = is_interleaved ? 2 : 1; held <= most; held++) {
-            l->dimensions.interleave = held > 1 ? held : 0;
+        for (uint32_t virtual_stages = is_interleaved ? 2 : 1; virtual_stages <= most;
+             virtual_stages++) {
+            l->dimensions.virtual_stages = virtual_stages > 1 ? virtual_stages : 0;
             if (!ty_layout_allows_schedule(&s->space, l, local))
                 continue;
             for (uint32_t zero = 0; zero <= 3; zero++) {
                 uint64_t buckets[LAYOUT_MOST_BUCKETS];
-                const uint32_t bucket_count =
-                    ty_layout_buckets(&s->space, grid->gradient_bytes / held, zero, buckets);
+                const uint32_t bucket_count = ty_layout_buckets(
+                    &s->space, grid->gradient_bytes / virtual_stages, zero, buckets);
                 for (int c = 0; c < TY_COMPRESSION_COUNT; c++) {
                     l->dimensions.zero = zero;
                     l->compression = (ty_compression_kind)c;
@@ -524,8 +526,8 @@ ty_status ty_layouts_smallest(ty_layouts *s, layout *out, bool *found, ty_error 
 
 void ty_layout_divide(const ty_layouts *s, const layout *l, uint32_t *first_layers)
 {
-    const uint32_t held = at_least_one(l->dimensions.interleave);
-    const uint32_t stages = l->positions * held;
+    const uint32_t virtual_stages = at_least_one(l->dimensions.virtual_stages);
+    const uint32_t stages = l->pipeline_size * virtual_stages;
     const layout_cuts cuts = ty_layout_cuts_of(&s->space, stages);
 
     for (uint32_t k = 0; k < stages; k++)

@@ -4,7 +4,7 @@
 #include <string.h>
 
 /* From so many tokens on context parallelism is looked at: Llama 3 was trained without it at 8,192
- * tokens and with 16 context lanes at 131,072 (Dubey et al. 2024, table 4). */
+ * tokens and with 16 context-parallel ranks at 131,072 (Dubey et al. 2024, table 4). */
 #define LONG_SEQUENCE 16384
 /* Compressing changes what is learnt: a cast to 16 bits is what is proposed unasked. */
 static const ty_compression_kind usual_compressions[] = {TY_COMPRESSION_NONE, TY_COMPRESSION_FP16};
@@ -111,17 +111,17 @@ static bool suits(const search_question *q, ty_pin pin, uint32_t wanted, uint32_
     return (q->options->pinned & pin) == 0 || at_least_one(wanted) == value;
 }
 
-bool ty_layout_allows_lanes(const layout_space *s, const ty_plan_dimensions *d)
+bool ty_layout_allows_parallelism(const layout_space *s, const ty_plan_dimensions *d)
 {
     const search_question *q = s->q;
     const ty_plan_dimensions *o = &q->options->dimensions;
     const uint32_t tensor = d->tensor_parallel, context = d->context_parallel;
-    const uint32_t expert = d->expert_parallel, lanes = tensor * context * expert;
+    const uint32_t expert = d->expert_parallel, ranks = tensor * context * expert;
     const bool may_sum = q->workload->local_steps <= 1; /* in every step */
 
-    if ((tensor > 1 && !ty_stack_has(q->stack->plans.lanes, TY_TENSOR_LANES)) ||
-        (context > 1 && !ty_stack_has(q->stack->plans.lanes, TY_CONTEXT_LANES)) ||
-        (expert > 1 && !ty_stack_has(q->stack->plans.lanes, TY_EXPERT_LANES)))
+    if ((tensor > 1 && !ty_stack_has(q->stack->plans.parallelism, TY_TENSOR_PARALLEL)) ||
+        (context > 1 && !ty_stack_has(q->stack->plans.parallelism, TY_CONTEXT_PARALLEL)) ||
+        (expert > 1 && !ty_stack_has(q->stack->plans.parallelism, TY_EXPERT_PARALLEL)))
         return false;
     if (!suits(q, TY_PIN_TENSOR, o->tensor_parallel, tensor) ||
         !suits(q, TY_PIN_CONTEXT, o->context_parallel, context) ||
@@ -129,7 +129,7 @@ bool ty_layout_allows_lanes(const layout_space *s, const ty_plan_dimensions *d)
         return false;
     if ((q->options->pinned & TY_PIN_SEQUENCE) != 0 && o->sequence_parallel != d->sequence_parallel)
         return false;
-    if (q->device_count % lanes != 0 || (d->sequence_parallel && tensor == 1) ||
+    if (q->device_count % ranks != 0 || (d->sequence_parallel && tensor == 1) ||
         !ty_may_send_rows(q, d))
         return false;
     if (context > 1 && (!may_sum || ((q->options->pinned & TY_PIN_CONTEXT) == 0 &&
@@ -144,19 +144,21 @@ bool ty_layout_allows_lanes(const layout_space *s, const ty_plan_dimensions *d)
                                  q->is_fp16, NULL) == TY_OK;
 }
 
-bool ty_layout_allows_grid(const layout_space *s, uint32_t lanes, uint32_t positions)
+bool ty_layout_allows_grid(const layout_space *s, uint32_t ranks, uint32_t pipeline_size)
 {
     const search_question *q = s->q;
-    const uint32_t ranks = q->device_count / lanes;
+    const uint32_t stage_replicas = q->device_count / ranks;
 
-    if (positions > s->block_count || positions > TY_MAX_STAGES || ranks % positions != 0 ||
-        (positions > 1 && q->stack->plans.schedules == 0))
+    if (pipeline_size > s->block_count || pipeline_size > TY_MAX_STAGES ||
+        stage_replicas % pipeline_size != 0 ||
+        (pipeline_size > 1 && q->stack->plans.schedules == 0))
         return false;
-    if (q->options->pipeline_stages > 0 && q->options->pipeline_stages != positions)
+    if (q->options->pipeline_stages > 0 && q->options->pipeline_stages != pipeline_size)
         return false;
-    if (q->options->data_parallel > 0 && q->options->data_parallel != ranks / positions)
+    if (q->options->data_parallel > 0 &&
+        q->options->data_parallel != stage_replicas / pipeline_size)
         return false;
-    return q->global_batch % (ranks / positions) == 0;
+    return q->global_batch % (stage_replicas / pipeline_size) == 0;
 }
 
 bool ty_layout_allows_batch(const layout_space *s, uint32_t expert, uint32_t replicas,
@@ -185,15 +187,15 @@ bool ty_layout_allows_recompute(const layout_space *s, ty_recompute recompute, u
 static bool suits_segments(const layout_space *s, const layout *l)
 {
     const uint32_t segment = l->dimensions.recompute_blocks;
-    const uint64_t parts = (uint64_t)l->positions * at_least_one(l->dimensions.interleave);
+    const uint64_t parts = (uint64_t)l->pipeline_size * at_least_one(l->dimensions.virtual_stages);
 
     return !s->q->stack->plans.whole_segments || l->dimensions.recompute != TY_RECOMPUTE_FULL ||
            segment == 1 || s->block_count % (parts * at_least_one(segment)) == 0;
 }
 
 /* Stages of as many blocks each, but for one less in the last, or in the first and the last: these
- * have the embedding and the head beside them. So Llama 3's 126 blocks were cut for 16 positions
- * (Dubey et al. 2024, section 3.3.2). */
+ * have the embedding and the head beside them. So Llama 3's 126 blocks were cut for 16 pipeline
+ * ranks (Dubey et al. 2024, section 3.3.2). */
 static bool divides_blocks(const layout_space *s, uint32_t stages)
 {
     const uint32_t rest = s->block_count % stages;
@@ -204,32 +206,34 @@ static bool divides_blocks(const layout_space *s, uint32_t stages)
 bool ty_layout_allows_schedule(const layout_space *s, const layout *l, uint32_t micro_batches)
 {
     const ty_plan_options *o = s->q->options;
-    const uint32_t interleave = at_least_one(l->dimensions.interleave);
+    const uint32_t virtual_stages = at_least_one(l->dimensions.virtual_stages);
     const ty_schedule_row *row = ty_schedule_at(l->schedule);
-    const ty_schedule_use use = {.positions = l->positions,
-                                 .interleave = interleave,
+    const ty_schedule_use use = {.pipeline_size = l->pipeline_size,
+                                 .virtual_stages = virtual_stages,
                                  .micro_batches = micro_batches,
                                  .has_segments =
                                      ty_recompute_has_segments(l->dimensions.recompute)};
 
-    if (!suits(s->q, TY_PIN_INTERLEAVE, o->dimensions.interleave, interleave) ||
-        (l->positions > 1 && !ty_stack_has(s->q->stack->plans.schedules, (int)l->schedule)))
+    if (!suits(s->q, TY_PIN_VIRTUAL_STAGES, o->dimensions.virtual_stages, virtual_stages) ||
+        (l->pipeline_size > 1 && !ty_stack_has(s->q->stack->plans.schedules, (int)l->schedule)))
         return false;
-    if ((s->q->most_held > 0 && interleave > s->q->most_held) || !suits_segments(s, l))
+    if ((s->q->most_virtual_stages > 0 && virtual_stages > s->q->most_virtual_stages) ||
+        !suits_segments(s, l))
         return false;
     if (ty_schedule_check(l->schedule, &use) != TY_SCHEDULE_SUITS)
         return false;
-    if (interleave > 1) {
+    if (virtual_stages > 1) {
         if (o->fit_buckets || (o->fix_schedule && o->schedule != l->schedule))
             return false;
-        return l->positions > 1 && (uint64_t)l->positions * interleave <= s->block_count &&
-               (uint64_t)l->positions * interleave <= TY_MAX_STAGES &&
-               ((o->pinned & TY_PIN_INTERLEAVE) != 0 ||
-                divides_blocks(s, l->positions * interleave));
+        return l->pipeline_size > 1 &&
+               (uint64_t)l->pipeline_size * virtual_stages <= s->block_count &&
+               (uint64_t)l->pipeline_size * virtual_stages <= TY_MAX_STAGES &&
+               ((o->pinned & TY_PIN_VIRTUAL_STAGES) != 0 ||
+                divides_blocks(s, l->pipeline_size * virtual_stages));
     }
     /* As in candidates.c: what changes what is learnt, or is not everybody's, is for who asks. */
     return o->fix_schedule ? l->schedule == o->schedule
-                           : row->is_usual && (l->positions > 1 || !row->has_full_in_flight);
+                           : row->is_usual && (l->pipeline_size > 1 || !row->has_full_in_flight);
 }
 
 bool ty_layout_allows_zero(const layout_space *s, const layout *l, uint32_t zero)

@@ -37,8 +37,8 @@ static inline uint32_t ty_layout_cut(const layout_cuts *cuts, uint32_t stage)
 
 /* Whether the workload, the batch and what is pinned allow a value, those before it allowed. In
  * dimensions 1 stands for "not divided". */
-bool ty_layout_allows_lanes(const layout_space *space, const ty_plan_dimensions *dimensions);
-bool ty_layout_allows_grid(const layout_space *space, uint32_t lanes, uint32_t positions);
+bool ty_layout_allows_parallelism(const layout_space *space, const ty_plan_dimensions *dimensions);
+bool ty_layout_allows_grid(const layout_space *space, uint32_t ranks, uint32_t pipeline_size);
 bool ty_layout_allows_batch(const layout_space *space, uint32_t expert, uint32_t replicas,
                             uint32_t micro_batch_size);
 bool ty_layout_allows_recompute(const layout_space *space, ty_recompute recompute, uint32_t blocks);
@@ -55,7 +55,7 @@ uint32_t ty_layout_buckets(const layout_space *space, uint64_t stage_bytes, uint
 
 /* ---- bounds.c ----------------------------------------------------------------------------- */
 
-/** Seconds of passes on one lane, of a way to divide layers, a size of micro-batches and a way to
+/** Seconds of passes on one rank, of a way to divide layers, a size of micro-batches and a way to
  * recompute. */
 typedef struct layout_cell {
     double *forward_s, *backward_s; /* [block_count + 1]: of all blocks before; backward with what
@@ -68,17 +68,17 @@ typedef struct layout_cell {
 } layout_cell;
 
 /** What exchanges, updates and transfers of an equal division of devices take, of the first
- * position, one in the middle and the last. */
+ * pipeline rank, one in the middle and the last. */
 enum { LAYOUT_FIRST, LAYOUT_MIDDLE, LAYOUT_LAST, LAYOUT_PLACES };
 typedef struct layout_grid_costs {
-    uint64_t gradient_bytes; /* of the middle, or the only, position */
+    uint64_t gradient_bytes; /* of the middle, or the only, pipeline rank */
     bool is_exchanged;
     double reduce_s[LAYOUT_PLACES][TY_COMPRESSION_COUNT]; /* all-reduce, all at once; < 0: not asked
                                                              for */
     double scatter_s[LAYOUT_PLACES][TY_COMPRESSION_COUNT]; /* with ZeRO */
     double gather_s[LAYOUT_PLACES];
     double update_s[LAYOUT_PLACES], sharded_update_s[LAYOUT_PLACES];
-    double latency_s, s_per_byte; /* of a transfer between positions */
+    double latency_s, s_per_byte; /* of a transfer between pipeline ranks */
 } layout_grid_costs;
 
 ty_status ty_layout_cell_make(const layout_space *space, const ty_plan_dimensions *dimensions,
@@ -86,7 +86,7 @@ ty_status ty_layout_cell_make(const layout_space *space, const ty_plan_dimension
                               ty_error *error) TY_MUST_CHECK;
 void ty_layout_cell_clear(layout_cell *cell);
 ty_status ty_layout_grid_make(const layout_space *space, const ty_plan_dimensions *dimensions,
-                              uint32_t positions, layout_grid_costs *out,
+                              uint32_t pipeline_size, layout_grid_costs *out,
                               ty_error *error) TY_MUST_CHECK;
 /** Seconds of a step that no estimate of the layout is below. */
 double ty_layout_bound_s(const layout_space *space, const layout *layout, const layout_cell *cell,

@@ -7,7 +7,7 @@
 static ty_status check_plan(const ty_stack *stack, const ty_plan *plan, ty_error *error)
 {
     ty_stack_use use = {
-        .lanes = {plan->tensor_parallel, plan->context_parallel, plan->expert_parallel},
+        .sizes = {plan->tensor_parallel, plan->context_parallel, plan->expert_parallel},
         .stages = plan->stage_count,
         .schedule = (int)plan->schedule,
         .compression = -1,
@@ -18,7 +18,7 @@ static ty_status check_plan(const ty_stack *stack, const ty_plan *plan, ty_error
         .is_dense = ty_workload_is_dense(plan->workload),
         .has_experts = ty_workload_has_experts(plan->workload),
         .is_fp16 =
-            ty_trains_in_fp16(plan->workload, plan->cluster, ty_plan_device_of_rank(plan, 0)),
+            ty_trains_in_fp16(plan->workload, plan->cluster, ty_plan_device_of_replica(plan, 0)),
         .segment = 1, /* of every stage, below */
         .sequence_parallel = plan->sequence_parallel};
     uint32_t *first_layers = ty_alloc(plan->stage_count, sizeof *first_layers);

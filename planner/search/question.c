@@ -43,12 +43,12 @@ ty_status ty_can_fit_buckets(const search_question *q, const ty_plan_dimensions 
 {
     const char *why = NULL;
 
-    if (d->interleave > 1)
+    if (d->virtual_stages > 1)
         why = "stages that take turns on a device end their backward in turns";
     else if (d->zero > 0)
         why = "what ZeRO shards is exchanged by its own order";
     else if (d->expert_parallel > 1)
-        why = "experts are exchanged by fewer lanes";
+        why = "experts are exchanged by fewer ranks";
     else if (q->workload->local_steps > 1 || q->workload->learning == TY_LEARNING_EVOLUTION)
         why = "the workload exchanges no gradients as backward makes them";
     else if (q->options->staleness > 0)
@@ -84,17 +84,17 @@ static ty_status parse_replicas(search_question *q, ty_error *error)
             return ty_fail(error, TY_EINVAL,
                            "replicas: found '%s', expected numbers of devices as in 2,1",
                            q->options->replicas);
-        if (q->fixed_stages < TY_MAX_STAGES && value <= q->rank_count)
+        if (q->fixed_stages < TY_MAX_STAGES && value <= q->stage_replica_count)
             q->fixed_replicas[q->fixed_stages++] = (uint32_t)value;
         sum += value < UINT32_MAX ? value : UINT32_MAX;
         if (*end == '\0')
             break;
         text = end + 1;
     }
-    if (sum != q->rank_count)
+    if (sum != q->stage_replica_count)
         return ty_fail(error, TY_EINVAL, "replicas: '%s' needs %llu devices, %s has %u",
                        q->options->replicas,
-                       (unsigned long long)sum * (q->device_count / q->rank_count),
+                       (unsigned long long)sum * (q->device_count / q->stage_replica_count),
                        ty_cluster_name(q->cluster), q->device_count);
     q->has_fixed_replicas = true;
     return TY_OK;
@@ -104,32 +104,35 @@ static ty_status check_stages(search_question *q, ty_error *error)
 {
     const ty_plan_options *o = q->options;
 
-    const uint32_t held = at_least_one(q->dimensions.interleave);
-    const uint32_t lanes = q->device_count / q->rank_count;
+    const uint32_t virtual_stages = at_least_one(q->dimensions.virtual_stages);
+    const uint32_t ranks = q->device_count / q->stage_replica_count;
 
     if (o->replicas != NULL)
         TY_TRY(parse_replicas(q, error));
     else if (!q->has_fixed_replicas)
         q->fixed_stages = o->pipeline_stages;
-    if (q->has_fixed_layers && q->fixed_stages == 0 && (q->all_cut_count + 1) % held == 0)
-        q->fixed_stages = (q->all_cut_count + 1) / held;
-    if (q->has_fixed_layers && q->fixed_stages * held != q->all_cut_count + 1)
-        return ty_fail(error, TY_EINVAL,
-                       "layers: found those of %u stages, expected %u: %u positions of %u each",
-                       q->all_cut_count + 1, q->fixed_stages * held, q->fixed_stages, held);
+    if (q->has_fixed_layers && q->fixed_stages == 0 && (q->all_cut_count + 1) % virtual_stages == 0)
+        q->fixed_stages = (q->all_cut_count + 1) / virtual_stages;
+    if (q->has_fixed_layers && q->fixed_stages * virtual_stages != q->all_cut_count + 1)
+        return ty_fail(
+            error, TY_EINVAL,
+            "layers: found those of %u stages, expected %u: %u pipeline ranks of %u each",
+            q->all_cut_count + 1, q->fixed_stages * virtual_stages, q->fixed_stages,
+            virtual_stages);
     if (o->pipeline_stages > 0 && o->pipeline_stages != q->fixed_stages)
         return ty_fail(error, TY_EINVAL,
                        "%u pipeline stages were asked for, and replicas for %u: '%s'",
                        o->pipeline_stages, q->fixed_stages, o->replicas);
-    if (q->fixed_stages > q->rank_count)
+    if (q->fixed_stages > q->stage_replica_count)
         return ty_fail(error, TY_EINVAL,
                        "%u pipeline stages%s need %llu devices, the cluster has %u",
-                       q->fixed_stages, lanes > 1 ? " with these tp, cp and ep" : "",
-                       (unsigned long long)q->fixed_stages * lanes, q->device_count);
-    if ((uint64_t)q->fixed_stages * held > q->all_cut_count + 1)
-        return ty_fail(
-            error, TY_EINVAL, "%s can be divided into at most %u stages, %llu were asked for",
-            q->workload->name, q->all_cut_count + 1, (unsigned long long)q->fixed_stages * held);
+                       q->fixed_stages, ranks > 1 ? " with these tp, cp and ep" : "",
+                       (unsigned long long)q->fixed_stages * ranks, q->device_count);
+    if ((uint64_t)q->fixed_stages * virtual_stages > q->all_cut_count + 1)
+        return ty_fail(error, TY_EINVAL,
+                       "%s can be divided into at most %u stages, %llu were asked for",
+                       q->workload->name, q->all_cut_count + 1,
+                       (unsigned long long)q->fixed_stages * virtual_stages);
     if (q->fixed_stages > TY_MAX_STAGES)
         return ty_fail(error, TY_EINVAL, "%u pipeline stages were asked for, expected at most %d",
                        q->fixed_stages, TY_MAX_STAGES);
@@ -170,10 +173,10 @@ static ty_status check_batch(const search_question *q, ty_error *error)
                            q->fixed_replicas[s] *
                                (o->micro_batch_size > 0 ? o->micro_batch_size : 1));
     /* Where ranks may be groups of devices, there are fewer of them. */
-    if (micro_batches < q->rank_count && q->fixed_stages == 0 &&
+    if (micro_batches < q->stage_replica_count && q->fixed_stages == 0 &&
         ((q->options->pinned & TY_PIN_TENSOR) != 0 ||
          ty_tensor_check(q->workload, 2, 1, NULL) != TY_OK) &&
-        q->cut_count + 1 < q->rank_count)
+        q->cut_count + 1 < q->stage_replica_count)
         return ty_fail(error, TY_EINVAL,
                        "a global batch of %u%s is too small for %u devices: ask for at least %u",
                        q->global_batch, o->micro_batch_size > 1 ? " in such micro-batches" : "",
@@ -231,7 +234,7 @@ static ty_status check_compression(const search_question *q, ty_error *error)
                        ty_compression_name(o->compression.kind), o->dimensions.zero);
     if (is_compressed && q->dimensions.context_parallel <= 1 &&
         q->dimensions.expert_parallel <= 1 &&
-        (q->rank_count == 1 || q->fixed_stages == q->rank_count))
+        (q->stage_replica_count == 1 || q->fixed_stages == q->stage_replica_count))
         return ty_fail(error, TY_EINVAL,
                        "%u stages on %u devices exchange no gradients: nothing is there for %s",
                        q->device_count, q->device_count, ty_compression_name(o->compression.kind));
@@ -327,7 +330,7 @@ static ty_status check_staleness(const search_question *q, ty_error *error)
         why = ty_workload_whole_reason(q->workload);
     else if (o->dimensions.zero > 0)
         why = "with ZeRO weights are gathered behind the exchange that may be late";
-    else if (q->rank_count == 1 || q->fixed_stages == q->rank_count)
+    else if (q->stage_replica_count == 1 || q->fixed_stages == q->stage_replica_count)
         why = "no stage has replicas whose gradients could be late";
     if (o->staleness > 0 && why != NULL)
         return ty_fail(error, TY_EINVAL, "staleness: found %u, expected 0: %s", o->staleness, why);
@@ -345,7 +348,7 @@ static ty_status check_servers(const search_question *q, ty_error *error)
     else if (q->fixed_stages > 1)
         why = "stages are asked for, and they serve replicas of the whole network";
     else if (ty_dimensions_width(&o->dimensions) > 1)
-        why = "lanes are asked for, and they serve replicas of one device each";
+        why = "ranks are asked for, and they serve replicas of one device each";
     else if (o->dimensions.zero > 0)
         why = "with ZeRO replicas have shares of the sum";
     else if (o->fix_schedule && ty_schedule_at(o->schedule)->is_asynchronous)
@@ -415,7 +418,7 @@ static ty_status check_priority(const search_question *q, ty_error *error)
     const ty_plan_options *o = q->options;
     const ty_priority_use use = {
         .stages = q->fixed_stages,
-        .replicas = q->rank_count,
+        .replicas = q->stage_replica_count,
         .width = ty_dimensions_width(&o->dimensions),
         .zero = o->dimensions.zero,
         .servers = o->servers,
@@ -444,16 +447,17 @@ static ty_status servers_find(search_question *q, ty_error *error)
     return ty_server_devices(q->cluster, q->options->servers, q->servers, error);
 }
 
-/* What the workload and the cluster allow of lanes. */
-static ty_status check_lanes(const search_question *q, const ty_plan_dimensions *d, ty_error *error)
+/* What the workload and the cluster allow of ranks. */
+static ty_status check_ranks(const search_question *q, const ty_plan_dimensions *d, ty_error *error)
 {
     const uint32_t most =
         d->tensor_parallel > d->context_parallel ? d->tensor_parallel : d->context_parallel;
-    const uint32_t lanes = ty_dimensions_width(d);
+    const uint32_t ranks = ty_dimensions_width(d);
 
-    if (most > TY_MAX_LANES || d->expert_parallel > TY_MAX_LANES)
-        return ty_fail(error, TY_EINVAL, "found %u lanes, expected at most %d",
-                       most > TY_MAX_LANES ? most : d->expert_parallel, TY_MAX_LANES);
+    if (most > TY_MAX_PARALLEL_SIZE || d->expert_parallel > TY_MAX_PARALLEL_SIZE)
+        return ty_fail(error, TY_EINVAL, "found %u ranks, expected at most %d",
+                       most > TY_MAX_PARALLEL_SIZE ? most : d->expert_parallel,
+                       TY_MAX_PARALLEL_SIZE);
     TY_TRY(ty_stack_tensor_check(&q->stack->plans, q->workload, d->tensor_parallel,
                                  ty_dimensions_sequence_parts(d), error));
     TY_TRY(ty_context_check(q->workload, d->context_parallel, error));
@@ -461,34 +465,34 @@ static ty_status check_lanes(const search_question *q, const ty_plan_dimensions 
                                  (int)d->table_shard, q->is_fp16, error));
     if (d->table_shard != TY_TABLES_WHOLE && d->expert_parallel <= 1)
         return ty_fail(error, TY_EINVAL,
-                       "tables: found \"%s\" without expert lanes, expected ep=N too",
+                       "tables: found \"%s\" without expert-parallel ranks, expected ep=N too",
                        ty_table_shard_name(d->table_shard));
     if (d->table_shard != TY_TABLES_WHOLE && q->options->cycle_s > 0)
         return ty_fail(error, TY_EINVAL,
-                       "tables: found \"%s\" with a cycle: tables that lanes divide are in one "
+                       "tables: found \"%s\" with a cycle: tables that ranks divide are in one "
                        "bucket, whenever their gradients are ready",
                        ty_table_shard_name(d->table_shard));
     if (ty_table_recompute_refusal(d->table_shard, d->recompute) != NULL)
         return ty_fail(error, TY_EINVAL, "tables: found \"%s\" with recompute %s: %s",
                        ty_table_shard_name(d->table_shard), ty_recompute_name(d->recompute),
                        ty_table_recompute_refusal(d->table_shard, d->recompute));
-    if (q->device_count % lanes != 0 && lanes == d->tensor_parallel)
+    if (q->device_count % ranks != 0 && ranks == d->tensor_parallel)
         return ty_fail(error, TY_EINVAL,
-                       "tensor parallel %u: %s has %u devices, expected a divisor of them", lanes,
+                       "tensor parallel %u: %s has %u devices, expected a divisor of them", ranks,
                        ty_cluster_name(q->cluster), q->device_count);
-    if (q->device_count % lanes != 0)
+    if (q->device_count % ranks != 0)
         return ty_fail(error, TY_EINVAL,
                        "replicas of %u devices (tensor x context x expert parallel): %s has %u "
                        "devices, expected a divisor of them",
-                       lanes, ty_cluster_name(q->cluster), q->device_count);
+                       ranks, ty_cluster_name(q->cluster), q->device_count);
     if ((d->context_parallel > 1 || d->expert_parallel > 1) &&
         (q->workload->learning == TY_LEARNING_EVOLUTION || q->workload->local_steps > 1))
         return ty_fail(error, TY_EINVAL,
                        "%s has no gradients that are summed up in every step: context and expert "
                        "parallelism need them",
                        q->workload->name);
-    if (lanes > 1 && ty_workload_has_teacher(q->workload))
-        return ty_fail(error, TY_EINVAL, "found %u lanes, but %s is whole on one device: %s", lanes,
+    if (ranks > 1 && ty_workload_has_teacher(q->workload))
+        return ty_fail(error, TY_EINVAL, "found %u ranks, but %s is whole on one device: %s", ranks,
                        q->workload->name, ty_workload_whole_reason(q->workload));
     return TY_OK;
 }
@@ -497,18 +501,19 @@ static ty_status check_lanes(const search_question *q, const ty_plan_dimensions 
 static ty_status replicate(search_question *q, ty_error *error)
 {
     const uint32_t replicas = q->options->data_parallel;
-    const uint32_t stages =
-        q->options->pipeline_stages > 0 ? q->options->pipeline_stages : q->rank_count / replicas;
+    const uint32_t stages = q->options->pipeline_stages > 0 ? q->options->pipeline_stages
+                                                            : q->stage_replica_count / replicas;
 
-    if ((uint64_t)stages * replicas != q->rank_count) {
-        const uint32_t lanes = q->device_count / q->rank_count, pp = stages > 0 ? stages : 1;
-        const uint64_t needed = (uint64_t)lanes * pp * replicas;
+    if ((uint64_t)stages * replicas != q->stage_replica_count) {
+        const uint32_t ranks = q->device_count / q->stage_replica_count,
+                       pp = stages > 0 ? stages : 1;
+        const uint64_t needed = (uint64_t)ranks * pp * replicas;
         char remedy[48] = "";
         if (needed < q->device_count)
             snprintf(remedy, sizeof remedy, ": add devices=%llu", (unsigned long long)needed);
         return ty_fail(error, TY_EINVAL,
                        "--fix dp=%u needs %llu devices (tp x cp x ep %u, pp %u), and %s has %u%s",
-                       replicas, (unsigned long long)needed, lanes, pp, ty_cluster_name(q->cluster),
+                       replicas, (unsigned long long)needed, ranks, pp, ty_cluster_name(q->cluster),
                        q->device_count, remedy);
     }
     if (stages > TY_MAX_STAGES)
@@ -524,16 +529,16 @@ static ty_status replicate(search_question *q, ty_error *error)
 ty_status ty_search_question_divide(search_question *q, const ty_plan_dimensions *d,
                                     ty_error *error)
 {
-    const uint32_t lanes = ty_dimensions_width(d);
+    const uint32_t ranks = ty_dimensions_width(d);
 
-    TY_TRY(check_lanes(q, d, error));
+    TY_TRY(check_ranks(q, d, error));
     if (d->sequence_parallel && d->tensor_parallel <= 1)
         return ty_fail(error, TY_EINVAL, "sequence parallelism needs tensor parallelism");
     if (d->zero > 3)
         return ty_fail(error, TY_EINVAL, "zero: found %u, expected 0 to 3", d->zero);
     q->dimensions = *d;
     ty_dimensions_normalize(&q->dimensions);
-    q->rank_count = q->device_count / lanes;
+    q->stage_replica_count = q->device_count / ranks;
     return q->options->data_parallel > 0 && q->options->replicas == NULL ? replicate(q, error)
                                                                          : TY_OK;
 }
@@ -612,8 +617,9 @@ static uint32_t wanted_cuts(const ty_plan_options *options)
 
     if (options->replicas != NULL)
         stages = count_listed(options->replicas);
-    if (options->dimensions.interleave > 1 && stages < UINT32_MAX / options->dimensions.interleave)
-        stages *= options->dimensions.interleave;
+    if (options->dimensions.virtual_stages > 1 &&
+        stages < UINT32_MAX / options->dimensions.virtual_stages)
+        stages *= options->dimensions.virtual_stages;
     return stages > 0 ? stages - 1 : 0;
 }
 
@@ -735,7 +741,7 @@ static ty_status set_cycle(search_question *q, ty_error *error)
 
 /* The pins without which layouts may divide devices in ways that the question as it stands does
  * not. */
-#define LANE_PINS ((uint32_t)TY_PIN_TENSOR | TY_PIN_CONTEXT | TY_PIN_EXPERT)
+#define PARALLEL_PINS ((uint32_t)TY_PIN_TENSOR | TY_PIN_CONTEXT | TY_PIN_EXPERT)
 
 /* The question with the dimensions that are asked for and no others. */
 static ty_status stand(search_question *q, ty_error *error)
@@ -743,7 +749,7 @@ static ty_status stand(search_question *q, ty_error *error)
     TY_TRY(ty_search_question_divide(q, &q->options->dimensions, error));
     TY_TRY(check_stages(q, error));
     ty_search_question_thin(q, CUTS_PER_STAGE * q->fixed_stages *
-                                   at_least_one(q->dimensions.interleave));
+                                   at_least_one(q->dimensions.virtual_stages));
     TY_TRY(check_batch(q, error));
     return TY_OK;
 }
@@ -754,7 +760,7 @@ ty_status ty_search_question_use(search_question *q, const device_set *set, ty_e
     ty_status status;
 
     q->set = set;
-    q->device_count = q->rank_count = set->count;
+    q->device_count = q->stage_replica_count = set->count;
     q->dimensions = (ty_plan_dimensions){0};
     q->fixed_stages = 0;
     q->has_fixed_replicas = false;
@@ -774,8 +780,8 @@ ty_status ty_search_question_use(search_question *q, const device_set *set, ty_e
                        "device is left",
                        o->servers);
     status = stand(q, &q->refusal);
-    if (status == TY_OK ||
-        (status == TY_EINVAL && o->replicas == NULL && (o->pinned & LANE_PINS) != LANE_PINS))
+    if (status == TY_OK || (status == TY_EINVAL && o->replicas == NULL &&
+                            (o->pinned & PARALLEL_PINS) != PARALLEL_PINS))
         return TY_OK;
     return ty_fail(error, status, "%s", q->refusal.message);
 }

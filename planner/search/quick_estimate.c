@@ -56,7 +56,7 @@ static ty_status sum_bytes(quick_costs *costs, ty_error *error)
     for (uint32_t l = 0; l < w->layer_count; l++) {
         const ty_layer *layer = &w->layers[l];
         const uint64_t parameters =
-            (uint64_t)((double)layer->parameter_bytes * ty_lane_parameter_share(&plan, l));
+            (uint64_t)((double)layer->parameter_bytes * ty_rank_parameter_share(&plan, l));
         const double trained = layer->is_frozen ? 0 : (double)parameters;
         const memory_weights held = {.all = (double)parameters,
                                      .trained = trained,
@@ -65,10 +65,10 @@ static ty_status sum_bytes(quick_costs *costs, ty_error *error)
         const memory_states states = ty_memory_states(&plan, &held);
         const uint64_t gradients =
             layer->is_frozen ? 0 : parameters / w->element_bytes * TY_GRADIENT_ELEMENT_BYTES;
-        /* Gradients of experts, which only some expert-parallel ranks have. */
+        /* Gradients of experts, which only some expert-parallel stage replicas have. */
         const ty_bucket of_experts = {
             .first_layer = l, .layer_count = 1, .tied_stage = TY_NO_STAGE, .of_experts = true};
-        const uint64_t experts = ty_plan_lanes(&plan, TY_EXPERT_LANES) > 1
+        const uint64_t experts = ty_plan_parallel_size(&plan, TY_EXPERT_PARALLEL) > 1
                                      ? ty_bucket_gradient_bytes(&plan, &of_experts)
                                      : 0;
         costs->gradient_sums[l + 1] =
@@ -83,7 +83,7 @@ done:
     return status;
 }
 
-/* Factors of all layers before each, by the rank that the search proposes or was given. */
+/* Factors of all layers before each, by the stage replica that the search proposes or was given. */
 static void sum_factors(quick_costs *costs)
 {
     const ty_workload *w = costs->q->workload;
@@ -113,7 +113,7 @@ static bool find_rows(quick_costs *costs)
 {
     const search_question *q = costs->q;
     const ty_plan plan = ty_plan_of_dimensions(q, 1);
-    const size_t ranks = (size_t)q->rank_count + 1;
+    const size_t stage_replicas = (size_t)q->stage_replica_count + 1;
     const bool is_allowed = q->dimensions.zero == 0 && ty_may_have_rows(q->options);
 
     if ((costs->row_layers = ty_alloc(q->workload->layer_count, sizeof *costs->row_layers)) == NULL)
@@ -121,10 +121,11 @@ static bool find_rows(quick_costs *costs)
     for (uint32_t l = 0; is_allowed && l < q->workload->layer_count; l++)
         if (ty_layer_has_table(&q->workload->layers[l]) && ty_rows_check(&plan, l, NULL) == TY_OK)
             costs->row_layers[costs->row_layer_count++] = l;
-    costs->row_seconds = ty_alloc(costs->row_layer_count * ranks, sizeof *costs->row_seconds);
+    costs->row_seconds =
+        ty_alloc(costs->row_layer_count * stage_replicas, sizeof *costs->row_seconds);
     if (costs->row_seconds == NULL)
         return false;
-    for (size_t i = 0; i < costs->row_layer_count * ranks; i++)
+    for (size_t i = 0; i < costs->row_layer_count * stage_replicas; i++)
         costs->row_seconds[i] = -1;
     return true;
 }
@@ -135,16 +136,17 @@ static bool find_rows(quick_costs *costs)
 static bool make_plain_exchanges(quick_costs *costs)
 {
     const search_question *q = costs->q;
-    const size_t positions = (size_t)q->cut_count + 2, ranks = (size_t)q->rank_count + 1;
+    const size_t positions = (size_t)q->cut_count + 2,
+                 stage_replicas = (size_t)q->stage_replica_count + 1;
     const uint32_t layers = q->workload->layer_count;
 
-    if (ranks > MOST_KNOWN_EXCHANGES / (positions * positions))
+    if (stage_replicas > MOST_KNOWN_EXCHANGES / (positions * positions))
         return true;
-    costs->plain_exchanges = ty_alloc(positions * positions * ranks, sizeof(double));
+    costs->plain_exchanges = ty_alloc(positions * positions * stage_replicas, sizeof(double));
     costs->position_of = ty_alloc((size_t)layers + 1, sizeof *costs->position_of);
     if (costs->plain_exchanges == NULL || costs->position_of == NULL)
         return false;
-    for (size_t i = 0; i < positions * positions * ranks; i++)
+    for (size_t i = 0; i < positions * positions * stage_replicas; i++)
         costs->plain_exchanges[i] = -1;
     for (uint32_t l = 0; l <= layers; l++)
         costs->position_of[l] = UINT32_MAX;
@@ -198,12 +200,12 @@ static ty_status price_transfers(quick_costs *costs, const ty_plan *plan, ty_err
     const search_question *q = costs->q;
     double bandwidth_bytes_per_s, latency_s;
 
-    if (q->rank_count < 2)
+    if (q->stage_replica_count < 2)
         return TY_OK;
     TY_TRY(ty_network_of_pair(q->networks, q->set->devices[0], q->set->devices[q->device_count - 1],
                               &bandwidth_bytes_per_s, &latency_s, error));
     for (uint32_t i = 0; i < q->cut_count; i++) {
-        double bytes = (double)ty_lane_bytes(plan, ty_workload_cut_bytes(q->workload, q->cuts[i]));
+        double bytes = (double)ty_rank_bytes(plan, ty_workload_cut_bytes(q->workload, q->cuts[i]));
         double ways = q->cuts[i] > costs->first_backward ? 2 : 1;
         costs->transfer_s[q->cuts[i]] = ways * (latency_s + bytes / bandwidth_bytes_per_s);
     }
@@ -228,23 +230,25 @@ static bool look_up_network(quick_costs *costs, uint32_t members, uint32_t strid
     return costs->status == TY_OK;
 }
 
-/* The network of devices that exchange: neighbours but for their tensor lanes, or of experts, which
- * have as many expert lanes between them. Looked up once for each number of them. */
+/* The network of devices that exchange: neighbours but for their tensor-parallel ranks, or of
+ * experts, which have as many expert-parallel ranks between them. Looked up once for each number of
+ * them. */
 static const ty_group_network *find_network(quick_costs *costs, uint32_t members, bool of_experts)
 {
     const ty_plan plan = ty_plan_of_dimensions(costs->q, 1);
-    const uint32_t tensor = ty_plan_lanes(&plan, TY_TENSOR_LANES);
+    const uint32_t tensor = ty_plan_parallel_size(&plan, TY_TENSOR_PARALLEL);
     const ty_group_network **network =
         of_experts ? &costs->expert_networks[members] : &costs->networks[members];
 
     return look_up_network(costs, members,
-                           of_experts ? tensor * ty_plan_lanes(&plan, TY_EXPERT_LANES) : tensor,
+                           of_experts ? tensor * ty_plan_parallel_size(&plan, TY_EXPERT_PARALLEL)
+                                      : tensor,
                            network)
                ? *network
                : NULL;
 }
 
-/* Seconds of a layer's collectives among the lanes of the first rank. */
+/* Seconds of a layer's collectives among the ranks of the first stage replica. */
 static double inner_s(quick_costs *costs, const ty_plan *plan, uint32_t layer, bool is_backward)
 {
     ty_inner_collective inner[TY_MAX_INNER_COLLECTIVES];
@@ -252,15 +256,15 @@ static double inner_s(quick_costs *costs, const ty_plan *plan, uint32_t layer, b
     double seconds = 0;
 
     for (uint32_t i = 0; i < count && costs->status == TY_OK; i++) {
-        const ty_lane_kind kind = inner[i].among;
-        const ty_group_network **lanes = &costs->lanes[kind];
+        const ty_parallelism kind = inner[i].among;
+        const ty_group_network **group = &costs->parallel[kind];
         ty_instruction_cost cost = {0};
-        if (!look_up_network(costs, ty_plan_lanes(plan, kind), ty_plan_lane_along(plan, kind, 0, 1),
-                             lanes))
+        if (!look_up_network(costs, ty_plan_parallel_size(plan, kind),
+                             ty_plan_rank_along(plan, kind, 0, 1), group))
             return HUGE_VAL;
-        costs->status = ty_group_inner_cost(*lanes, ty_stack_of(plan), &inner[i], &cost, NULL);
+        costs->status = ty_group_inner_cost(*group, ty_stack_of(plan), &inner[i], &cost, NULL);
         seconds += cost.seconds * inner[i].count *
-                   (1 - ty_talk_hidden(*lanes, ty_stack_of(plan), &inner[i]));
+                   (1 - ty_talk_hidden(*group, ty_stack_of(plan), &inner[i]));
     }
     return costs->status == TY_OK ? seconds : HUGE_VAL;
 }
@@ -413,7 +417,8 @@ static double bucket_s(quick_costs *costs, const ty_gradient_extent *extent, uin
 /* An embedding by itself, as rows. */
 static double rows_s(quick_costs *costs, uint32_t index, uint32_t members)
 {
-    double *known = &costs->row_seconds[index * ((size_t)costs->q->rank_count + 1) + members];
+    double *known =
+        &costs->row_seconds[index * ((size_t)costs->q->stage_replica_count + 1) + members];
     const uint32_t layer = costs->row_layers[index];
     ty_plan_stage everything = {.layer_count = costs->q->workload->layer_count,
                                 .replicas = members};
@@ -443,7 +448,8 @@ static double less_by_rows(quick_costs *costs, uint32_t first, uint32_t end, uin
 {
     double bytes = (double)(costs->gradient_sums[end] - costs->gradient_sums[first]);
 
-    for (uint32_t i = 0; i < costs->row_layer_count && members <= costs->q->rank_count; i++) {
+    for (uint32_t i = 0; i < costs->row_layer_count && members <= costs->q->stage_replica_count;
+         i++) {
         const uint32_t layer = costs->row_layers[i];
         double own, with_s;
         if (layer < first || layer >= end)
@@ -466,13 +472,14 @@ static double *plain_exchange(const quick_costs *costs, uint32_t first, uint32_t
     uint32_t from, to;
 
     if (costs->plain_exchanges == NULL || c->bucket_bytes != UINT64_MAX ||
-        c->compression.kind != TY_COMPRESSION_NONE || members > costs->q->rank_count)
+        c->compression.kind != TY_COMPRESSION_NONE || members > costs->q->stage_replica_count)
         return NULL;
     from = costs->position_of[first];
     to = costs->position_of[end];
     if (from == UINT32_MAX || to == UINT32_MAX)
         return NULL;
-    return &costs->plain_exchanges[(from * positions + to) * ((size_t)costs->q->rank_count + 1) +
+    return &costs->plain_exchanges[(from * positions + to) *
+                                       ((size_t)costs->q->stage_replica_count + 1) +
                                    members];
 }
 
@@ -480,8 +487,8 @@ double ty_quick_exchange_s(quick_costs *costs, uint32_t first, uint32_t end, uin
                            const candidate *c, double *buckets)
 {
     const ty_plan plan = ty_plan_of_dimensions(costs->q, 1);
-    const uint32_t sharers = members * ty_plan_lanes(&plan, TY_CONTEXT_LANES);
-    const uint32_t devices = sharers * ty_plan_lanes(&plan, TY_EXPERT_LANES);
+    const uint32_t sharers = members * ty_plan_parallel_size(&plan, TY_CONTEXT_PARALLEL);
+    const uint32_t devices = sharers * ty_plan_parallel_size(&plan, TY_EXPERT_PARALLEL);
     const uint64_t bytes = costs->gradient_sums[end] - costs->gradient_sums[first];
     const uint64_t experts = costs->expert_sums[end] - costs->expert_sums[first];
     const ty_compression compression =

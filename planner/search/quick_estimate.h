@@ -12,14 +12,14 @@ typedef struct quick_costs {
     const search_question *q;
     ty_status status; /* of the first look-up that failed: what it was for is infinite */
     /* [layers + 1]: bytes of all layers before; gradients without those of experts that are on
-     * fewer lanes; state: parameters, gradients and optimizer; stash: of a sample */
+     * fewer ranks; state: parameters, gradients and optimizer; stash: of a sample */
     uint64_t *gradient_sums, *expert_sums, *state_sums, *stash_sums;
     ty_gradient_extent *factor_sums; /* [layers + 1]: of powersgd, likewise */
     /* [devices + 1] by devices that exchange; NULL: not asked for yet */
     const ty_group_network **networks, **expert_networks;
-    const ty_group_network *lanes[TY_LANE_KIND_COUNT]; /* of the first rank; likewise */
-    ty_server_network server_network;                  /* of all devices; workers 0: likewise */
-    bool *takes_part;                                  /* [layers]: in backward */
+    const ty_group_network *parallel[TY_PARALLELISM_COUNT]; /* of the first rank; likewise */
+    ty_server_network server_network; /* of all devices; workers 0: likewise */
+    bool *takes_part;                 /* [layers]: in backward */
     /* Exchanges of all gradients between two cuts at once and plain, asked again for every division
      * and micro-batch size: [positions][positions][ranks + 1], < 0: not asked for yet; NULL where
      * that would be much. Positions are 0, the cuts and the end. */

@@ -46,7 +46,7 @@ static ty_status judge_memory(const search_question *q, const ty_plan *plan, can
         if (need > c->peak_memory_bytes)
             c->peak_memory_bytes = need;
         const uint32_t devices =
-            q->has_equal_memory ? 1 : plan->stages[s].replicas * ty_plan_width(plan);
+            q->has_equal_memory ? 1 : plan->stages[s].replicas * ty_plan_replica_ranks(plan);
         for (uint32_t r = 0; r < devices; r++) {
             const uint64_t room =
                 ty_device_room_bytes(ty_cluster_device_type(q->cluster, plan->stages[s].devices[r]),
@@ -162,7 +162,7 @@ static int compare_shape(const candidate *a, const candidate *b)
         compare_counts((uint64_t)a->dimensions.recompute, (uint64_t)b->dimensions.recompute),
         compare_counts(a->dimensions.recompute_blocks, b->dimensions.recompute_blocks),
         compare_counts(a->dimensions.zero, b->dimensions.zero),
-        compare_counts(a->dimensions.interleave, b->dimensions.interleave),
+        compare_counts(a->dimensions.virtual_stages, b->dimensions.virtual_stages),
         compare_counts(da->stage_count, db->stage_count),
         compare_counts(a->micro_batches, b->micro_batches),
         compare_counts((uint64_t)a->compression.kind, (uint64_t)b->compression.kind),
@@ -193,7 +193,7 @@ static int by_quick_estimate(const void *left, const void *right)
 }
 
 /* 0 simulated or not to be, 1 estimated, 2 neither, 3 too large. */
-static int rank_of(const candidate *c)
+static int order_of(const candidate *c)
 {
     if (c->missing_bytes > 0)
         return 3;
@@ -208,7 +208,7 @@ static int by_outcome(const void *left, const void *right)
     int order = (int)b->is_preferred - (int)a->is_preferred;
 
     if (order == 0)
-        order = rank_of(a) - rank_of(b);
+        order = order_of(a) - order_of(b);
     if (order == 0)
         order = compare_numbers(ty_candidate_time_s(a), ty_candidate_time_s(b));
     return order != 0 ? order : compare_shape(a, b);
@@ -319,7 +319,7 @@ static ty_status refit_buckets(search *s, ty_error *error)
     candidate best[REFITTED];
     uint32_t count = 0;
 
-    for (uint32_t i = 0; i < s->list.count && i < REFITTED && rank_of(&s->list.items[i]) <= 1; i++)
+    for (uint32_t i = 0; i < s->list.count && i < REFITTED && order_of(&s->list.items[i]) <= 1; i++)
         if (may_refit(s->q, &s->list.items[i]) && !is_refitted(&s->list, &s->list.items[i]))
             best[count++] = s->list.items[i];
     for (uint32_t i = 0; i < count && !is_over(s); i++) {
@@ -359,7 +359,7 @@ static ty_status compare_rows(search *s, ty_error *error)
     candidate dense = s->list.items[0];
     ty_status status;
 
-    if (!dense.has_rows || rank_of(&dense) > 1 || !may_compare_rows(s->q->options) || is_over(s))
+    if (!dense.has_rows || order_of(&dense) > 1 || !may_compare_rows(s->q->options) || is_over(s))
         return TY_OK;
     dense.has_dense_embeddings = true;
     if (is_listed(&s->list, &dense))
@@ -393,8 +393,8 @@ static ty_status judge_list(search *s, ty_error *error)
     return TY_OK;
 }
 
-/* Candidates that have lanes, too. What is pinned besides may have no place for some. */
-static ty_status enumerate_lanes(search *s, const ty_plan_dimensions *dimensions, uint32_t count,
+/* Candidates that have ranks, too. What is pinned besides may have no place for some. */
+static ty_status enumerate_ranks(search *s, const ty_plan_dimensions *dimensions, uint32_t count,
                                  ty_error *error)
 {
     ty_error refusal = {0};
@@ -412,13 +412,13 @@ static ty_status enumerate_lanes(search *s, const ty_plan_dimensions *dimensions
 }
 
 /* All candidates of the question as it stands. */
-static ty_status look(search *s, bool may_have_lanes, ty_error *error)
+static ty_status look(search *s, bool may_have_ranks, ty_error *error)
 {
     TY_TRY(ty_candidates_enumerate(s->q, &s->list, error));
-    if (may_have_lanes) {
+    if (may_have_ranks) {
         ty_plan_dimensions dimensions[TY_MOST_DIMENSIONS];
-        const uint32_t count = ty_dimensions_of_lanes(s->q, dimensions);
-        TY_TRY(enumerate_lanes(s, dimensions, count, error));
+        const uint32_t count = ty_dimensions_of_tensor_parallel(s->q, dimensions);
+        TY_TRY(enumerate_ranks(s, dimensions, count, error));
     }
     return s->list.count > 0 ? judge_list(s, error) : TY_OK;
 }
@@ -440,14 +440,14 @@ static bool has_found(const search *s)
 static ty_status candidate_of(search *s, const ty_layouts *layouts, const layout *l, double bound_s,
                               candidate *out, ty_error *error)
 {
-    const uint32_t held = at_least_one(l->dimensions.interleave);
+    const uint32_t virtual_stages = at_least_one(l->dimensions.virtual_stages);
     division *d;
 
     if (s->list.divisions == NULL)
         s->list.divisions = ty_arena_new();
     d = s->list.divisions == NULL ? NULL : ty_arena_alloc(s->list.divisions, 1, sizeof *d);
     TY_TRY(ty_check_memory(d != NULL, error));
-    d->stage_count = l->positions * held;
+    d->stage_count = l->pipeline_size * virtual_stages;
     ty_layout_divide(layouts, l, d->first_layers);
     for (uint32_t k = 0; k < d->stage_count; k++)
         d->replicas[k] = l->replicas;
@@ -490,10 +490,10 @@ static ty_status estimate_layouts(search *s, ty_layouts *layouts, ty_error *erro
 /* A layout's question instead of the open one. */
 static ty_status plant(search_question *q, const candidate *c, ty_error *error)
 {
-    const uint32_t held = at_least_one(c->dimensions.interleave);
+    const uint32_t virtual_stages = at_least_one(c->dimensions.virtual_stages);
     ty_status status;
 
-    q->fixed_stages = c->division->stage_count / held;
+    q->fixed_stages = c->division->stage_count / virtual_stages;
     q->fixed_micro_batch_size = q->global_batch / c->micro_batches;
     q->has_fixed_replicas = true;
     for (uint32_t s = 0; s < q->fixed_stages; s++)
@@ -537,7 +537,7 @@ static ty_status plant_best(search *s, ty_error *error)
     ty_status status = TY_OK;
 
     qsort(s->list.items, judged, sizeof *s->list.items, by_outcome);
-    for (uint32_t i = 0; i < judged && count < PLANTED && rank_of(&s->list.items[i]) <= 1; i++) {
+    for (uint32_t i = 0; i < judged && count < PLANTED && order_of(&s->list.items[i]) <= 1; i++) {
         bool is_taken = false;
         for (uint32_t k = 0; k < count; k++)
             is_taken = is_taken || is_same_layout(&best[k], &s->list.items[i]);
@@ -563,14 +563,14 @@ done:
 static bool has_sizes(const candidate *c, const layout *l, uint32_t global_batch)
 {
     const ty_plan_dimensions *a = &c->dimensions, *b = &l->dimensions;
-    const uint32_t held = at_least_one(b->interleave);
+    const uint32_t virtual_stages = at_least_one(b->virtual_stages);
 
-    return c->division->stage_count == l->positions * held &&
+    return c->division->stage_count == l->pipeline_size * virtual_stages &&
            global_batch / c->micro_batches == l->micro_batch_size &&
            at_least_one(a->tensor_parallel) == at_least_one(b->tensor_parallel) &&
            at_least_one(a->context_parallel) == at_least_one(b->context_parallel) &&
            at_least_one(a->expert_parallel) == at_least_one(b->expert_parallel) &&
-           at_least_one(a->interleave) == held;
+           at_least_one(a->virtual_stages) == virtual_stages;
 }
 
 /* The search for the fastest stops where no bound is lower. What comes next by its bound, of sizes
@@ -655,16 +655,16 @@ static ty_status look_further(search *s, search_question *q, ty_error *error)
     return TY_OK;
 }
 
-/* Where layouts say nothing and no device holds the network: lanes beside stages. What was found
+/* Where layouts say nothing and no device holds the network: ranks beside stages. What was found
  * without stays. */
-static ty_status look_at_lanes(search *s, search_question *q, ty_error *error)
+static ty_status look_at_parallel(search *s, search_question *q, ty_error *error)
 {
     ty_plan_dimensions dimensions[TY_MOST_DIMENSIONS];
     const uint32_t count = ty_dimensions_of_accelerators(q, dimensions), before = s->list.count;
     ty_status status;
 
     q->is_short_of_memory = true;
-    status = enumerate_lanes(s, dimensions, count, error);
+    status = enumerate_ranks(s, dimensions, count, error);
     return status == TY_OK && s->list.count > before ? judge_list(s, error) : status;
 }
 
@@ -685,7 +685,7 @@ static ty_status take_over(search *s, const search *part, ty_error *error)
     return TY_OK;
 }
 
-/* Lanes that divide tables, each way a search of its own: what quick estimates leave out, the
+/* Ranks that divide tables, each way a search of its own: what quick estimates leave out, the
  * update, is what they have less of. */
 static ty_status look_at_tables(search *s, ty_error *error)
 {
@@ -698,7 +698,7 @@ static ty_status look_at_tables(search *s, ty_error *error)
     for (uint32_t i = 0; status == TY_OK && i < count && !is_over(s); i++) {
         search part = {.q = s->q, .best_s = s->best_s};
         part.list.divisions = s->list.divisions;
-        status = enumerate_lanes(&part, &dimensions[i], 1, error);
+        status = enumerate_ranks(&part, &dimensions[i], 1, error);
         if (status == TY_OK && part.list.count > 0)
             status = judge_list(&part, error);
         if (status == TY_OK)
@@ -742,10 +742,10 @@ static ty_status search_set(search *s, search_question *q, ty_error *error)
     /* Not where one device holds the whole model in the fastest plan. */
     const candidate *best = s->list.items;
     if (is_open && !has_layouts && !q->has_fixed_replicas &&
-        !(s->list.count > 0 && rank_of(best) <= 1 && best->division->stage_count == 1 &&
+        !(s->list.count > 0 && order_of(best) <= 1 && best->division->stage_count == 1 &&
           best->dimensions.zero == 0 && best->dimensions.recompute == TY_RECOMPUTE_NONE) &&
         (options->pinned & (TY_PIN_TENSOR | TY_PIN_CONTEXT | TY_PIN_EXPERT)) == 0)
-        TY_TRY(look_at_lanes(s, q, error));
+        TY_TRY(look_at_parallel(s, q, error));
     if (!q->has_fixed_replicas || options->data_parallel > 0)
         TY_TRY(look_at_tables(s, error));
     if (is_open && !has_found(s) && s->list.count == 0) {
@@ -828,22 +828,24 @@ static ty_status search_sets(search *s, search_question *q, ty_error *error)
 
 /* ---- What is simpler ------------------------------------------------------------------------- */
 
-/* What a plan combines: ways to divide, then stages a position. */
+/* What a plan combines: ways to divide, then stages a pipeline rank. */
 static int compare_complexity(const candidate *a, const candidate *b)
 {
     const candidate *const both[] = {a, b};
     int ways[2];
-    uint32_t held[2];
+    uint32_t virtual_stages[2];
 
     for (int i = 0; i < 2; i++) {
         const division *d = both[i]->division;
-        const ty_plan_dimensions *lanes = &both[i]->dimensions;
-        held[i] = at_least_one(lanes->interleave);
-        ways[i] = (lanes->tensor_parallel > 1) + (lanes->context_parallel > 1) +
-                  (lanes->expert_parallel > 1) + (d->stage_count > 1) + !has_equal_replicas(d) +
-                  (held[i] > 1 || !ty_schedule_is_plain(both[i]->schedule));
+        const ty_plan_dimensions *dimensions = &both[i]->dimensions;
+        virtual_stages[i] = at_least_one(dimensions->virtual_stages);
+        ways[i] = (dimensions->tensor_parallel > 1) + (dimensions->context_parallel > 1) +
+                  (dimensions->expert_parallel > 1) + (d->stage_count > 1) +
+                  !has_equal_replicas(d) +
+                  (virtual_stages[i] > 1 || !ty_schedule_is_plain(both[i]->schedule));
     }
-    return ways[0] != ways[1] ? ways[0] - ways[1] : compare_counts(held[0], held[1]);
+    return ways[0] != ways[1] ? ways[0] - ways[1]
+                              : compare_counts(virtual_stages[0], virtual_stages[1]);
 }
 
 /* The same work on the same devices, but for buckets, compression and rows. */
@@ -878,7 +880,7 @@ static double known_s(const candidate_list *list, const candidate *c)
 
 /* The simplest candidate of at most this rank that takes no longer than `limit_s`, of equally
  * simple ones the fastest; NULL: there is none. */
-static candidate *simplest_within(const candidate_list *list, int most_rank, double limit_s)
+static candidate *simplest_within(const candidate_list *list, int most_order, double limit_s)
 {
     candidate *best = NULL;
     double best_s = HUGE_VAL;
@@ -887,7 +889,7 @@ static candidate *simplest_within(const candidate_list *list, int most_rank, dou
         candidate *c = &list->items[i];
         double c_s;
         int order;
-        if (c->is_alternative || rank_of(c) > most_rank || (c_s = known_s(list, c)) > limit_s)
+        if (c->is_alternative || order_of(c) > most_order || (c_s = known_s(list, c)) > limit_s)
             continue;
         order = best == NULL ? -1 : compare_complexity(c, best);
         if (order == 0)
@@ -901,35 +903,35 @@ static candidate *simplest_within(const candidate_list *list, int most_rank, dou
 }
 
 /* The simplest of those that are as fast as the fastest but for the tolerance. */
-static candidate *find_answer(const search *s, int most_rank)
+static candidate *find_answer(const search *s, int most_order)
 {
     const candidate_list *list = &s->list;
     double least_s = HUGE_VAL;
 
     for (uint32_t i = 0; i < list->count; i++)
-        if (!list->items[i].is_alternative && rank_of(&list->items[i]) <= most_rank)
+        if (!list->items[i].is_alternative && order_of(&list->items[i]) <= most_order)
             least_s = fmin(least_s, known_s(list, &list->items[i]));
-    return simplest_within(list, most_rank, least_s * (1 + s->q->options->tolerance));
+    return simplest_within(list, most_order, least_s * (1 + s->q->options->tolerance));
 }
 
-/* What is left out: all lanes and pipelines, pipelines, several stages a position, more than two of
- * them, than four, than eight. */
+/* What is left out: all ranks and pipelines, pipelines, several stages a pipeline rank, more than
+ * two of them, than four, than eight. */
 enum { NO_DIVISION, NO_PIPELINE, ONE_STAGE, NARROWINGS = ONE_STAGE + 4 };
 
 /* @param out options that leave it out @return whether those that were asked for leave it open */
 static bool leave_out(const ty_plan_options *asked, uint32_t what, ty_plan_options *out)
 {
-    const uint32_t lanes = (uint32_t)TY_PIN_TENSOR | TY_PIN_CONTEXT | TY_PIN_EXPERT;
+    const uint32_t parallel = (uint32_t)TY_PIN_TENSOR | TY_PIN_CONTEXT | TY_PIN_EXPERT;
 
     *out = *asked;
     if (what >= ONE_STAGE)
-        return (asked->pinned & TY_PIN_INTERLEAVE) == 0 && !asked->fix_schedule;
+        return (asked->pinned & TY_PIN_VIRTUAL_STAGES) == 0 && !asked->fix_schedule;
     if (asked->pipeline_stages > 0 || asked->data_parallel > 0 || asked->replicas != NULL ||
-        asked->fix_schedule || (asked->pinned & TY_PIN_INTERLEAVE) != 0 ||
-        (what == NO_DIVISION && (asked->pinned & (lanes | TY_PIN_SEQUENCE)) != 0))
+        asked->fix_schedule || (asked->pinned & TY_PIN_VIRTUAL_STAGES) != 0 ||
+        (what == NO_DIVISION && (asked->pinned & (parallel | TY_PIN_SEQUENCE)) != 0))
         return false;
     out->pipeline_stages = 1;
-    out->pinned |= what == NO_DIVISION ? lanes : 0;
+    out->pinned |= what == NO_DIVISION ? parallel : 0;
     return true;
 }
 
@@ -937,7 +939,7 @@ static bool leave_out(const ty_plan_options *asked, uint32_t what, ty_plan_optio
 static bool is_without(const candidate *c, uint32_t what)
 {
     if (what >= ONE_STAGE)
-        return c->dimensions.interleave <= 1u << (what - ONE_STAGE);
+        return c->dimensions.virtual_stages <= 1u << (what - ONE_STAGE);
     return c->division->stage_count == 1 &&
            (what == NO_PIPELINE || ty_dimensions_width(&c->dimensions) == 1);
 }
@@ -963,7 +965,7 @@ static ty_status look_for_simpler(search *s, search_question *q, ty_error *error
         if (!leave_out(options, what, &narrow))
             continue;
         q->options = &narrow;
-        q->most_held = what >= ONE_STAGE ? 1u << (what - ONE_STAGE) : 0;
+        q->most_virtual_stages = what >= ONE_STAGE ? 1u << (what - ONE_STAGE) : 0;
         part.list.divisions = s->list.divisions;
         status = ty_search_question_use(q, set, &refusal);
         if (status == TY_OK)
@@ -975,7 +977,7 @@ static ty_status look_for_simpler(search *s, search_question *q, ty_error *error
         ty_candidates_drop(&part.list);
         ty_free(part.corrections);
         q->options = options;
-        q->most_held = 0;
+        q->most_virtual_stages = 0;
         if (status == TY_ENOMEM)
             return ty_fail(error, status, "%s", refusal.message);
     }
@@ -1014,7 +1016,7 @@ static ty_status simulate_finalists(search *s, ty_error *error)
 
     for (uint32_t i = 0; i < s->q->options->simulate_top && !ty_search_must_stop(s->q); i++) {
         candidate *c = find_answer(s, 1);
-        if (rank_of(c) == 0 || find_simulated(&s->list, c) != NULL)
+        if (order_of(c) == 0 || find_simulated(&s->list, c) != NULL)
             break;
         TY_CHECK(simulate_or_note(s->q, c, error), status, done);
     }
@@ -1066,8 +1068,10 @@ static ty_plan_options settled(const ty_workload *workload, const ty_plan_option
         o.pinned |= TY_PIN_RECOMPUTE;
     if (o.pipeline_stages == 0 && o.replicas == NULL)
         o.pipeline_stages = 1;
-    /* Context lanes are proposed to nobody; with one pin less, fewer devices are looked at, too. */
-    o.pinned |= TY_PIN_TENSOR | TY_PIN_EXPERT | TY_PIN_SEQUENCE | TY_PIN_ZERO | TY_PIN_INTERLEAVE;
+    /* Context-parallel ranks are proposed to nobody; with one pin less, fewer devices are looked
+     * at, too. */
+    o.pinned |=
+        TY_PIN_TENSOR | TY_PIN_EXPERT | TY_PIN_SEQUENCE | TY_PIN_ZERO | TY_PIN_VIRTUAL_STAGES;
     o.pinned &= ~(uint32_t)TY_PIN_CONTEXT;
     return o;
 }
@@ -1121,7 +1125,7 @@ ty_status ty_plan_search_once(const ty_workload *workload, const ty_cluster *clu
     for (uint32_t i = 0; i < list->count; i++)
         list->items[i].is_preferred = false;
     qsort(list->items, list->count, sizeof *list->items, by_outcome);
-    find_answer(&s, rank_of(&list->items[0]))->is_preferred = true;
+    find_answer(&s, order_of(&list->items[0]))->is_preferred = true;
     qsort(list->items, list->count, sizeof *list->items, by_outcome);
     TY_CHECK(put_in_place(&s, error), status, done);
     status = ty_answer_make(&q, &s.list, out, error);

@@ -139,7 +139,8 @@ static const preset presets[] = {
                .recomputes =
                    ONE(TY_RECOMPUTE_NONE) | ONE(TY_RECOMPUTE_SELECTIVE) | ONE(TY_RECOMPUTE_FULL),
                .zero_levels = ONE(0) | ONE(1),
-               .lanes = ONE(TY_TENSOR_LANES) | ONE(TY_CONTEXT_LANES) | ONE(TY_EXPERT_LANES)}},
+               .parallelism =
+                   ONE(TY_TENSOR_PARALLEL) | ONE(TY_CONTEXT_PARALLEL) | ONE(TY_EXPERT_PARALLEL)}},
     {{"zero", "data parallel with optimizer state, gradients or weights sharded",
       "Rajbhandari et al., ZeRO, SC 2020"},
      BY_LIBRARY,
@@ -168,11 +169,11 @@ const ty_system *ty_system_find(const char *name)
 /* Stages that are asked for by whatever word; 0: left open. */
 static uint32_t stages_asked(const ty_plan_options *o, const ty_stack_use *use, uint32_t devices)
 {
-    const uint32_t lanes = ty_dimensions_width(&o->dimensions);
+    const uint32_t ranks = ty_dimensions_width(&o->dimensions);
 
     if (use->stages > 0 || o->data_parallel == 0 || o->replicas != NULL)
         return use->stages;
-    return devices / lanes / o->data_parallel;
+    return devices / ranks / o->data_parallel;
 }
 
 static ty_status check_algorithm(const preset *p, ty_algorithm asked, ty_error *error)
@@ -212,10 +213,10 @@ static ty_status check_division(const preset *p, const ty_plan_options *o, const
     const char *name = p->system.name;
     const uint32_t stages = stages_asked(o, use, devices);
 
-    if (o->dimensions.interleave > 1 && !ty_stack_has(p->plans.schedules, TY_INTERLEAVED))
+    if (o->dimensions.virtual_stages > 1 && !ty_stack_has(p->plans.schedules, TY_INTERLEAVED))
         return ty_fail(error, TY_EINFEASIBLE,
                        "%s has one run of layers on each device; found interleave %u", name,
-                       o->dimensions.interleave);
+                       o->dimensions.virtual_stages);
     if (p->division == WHOLE && stages > 1)
         return ty_fail(error, TY_EINFEASIBLE,
                        "%s has the whole network on each of the %u devices; found %u stages", name,
@@ -228,7 +229,7 @@ static ty_status check_division(const preset *p, const ty_plan_options *o, const
                        "%s has no pipelines: gpipe or 1f1b sum the gradients of its micro-batches; "
                        "found schedule %s",
                        name, ty_schedule_name(o->schedule));
-    if (o->dimensions.sequence_parallel && (p->plans.lanes & ONE(TY_TENSOR_LANES)) == 0)
+    if (o->dimensions.sequence_parallel && (p->plans.parallelism & ONE(TY_TENSOR_PARALLEL)) == 0)
         return ty_fail(error, TY_EINFEASIBLE, "%s has no sequence parallelism", name);
     return TY_OK;
 }
@@ -578,7 +579,7 @@ static ty_stack_plans plans_of_both(const ty_stack_plans *a, const ty_stack_plan
         .compressions = a->compressions & b->compressions,
         .recomputes = a->recomputes & b->recomputes,
         .zero_levels = a->zero_levels & b->zero_levels,
-        .lanes = a->lanes & b->lanes,
+        .parallelism = a->parallelism & b->parallelism,
         .uneven_stages = a->uneven_stages && b->uneven_stages,
         .late_gradients = a->late_gradients && b->late_gradients,
         .priority = a->priority && b->priority,
@@ -605,7 +606,7 @@ ty_status ty_system_open_stack(const ty_system *system, const ty_workload *workl
     /* The usual stack serves where it has all that makes the system what it is. */
     const ty_stack_plans both = plans_of_both(&usual->plans, &p->plans);
     if (p->algorithms[0] < 0 && !p->has_servers && both.zero_levels == p->plans.zero_levels &&
-        both.schedules == p->plans.schedules && both.lanes == p->plans.lanes &&
+        both.schedules == p->plans.schedules && both.parallelism == p->plans.parallelism &&
         both.uneven_stages == p->plans.uneven_stages &&
         ty_stack_has(both.recomputes, (int)p->recompute) &&
         (p->compression < 0 ? both.compressions == p->plans.compressions
@@ -743,8 +744,8 @@ static ty_status write_run(const ty_plan *plan, ty_text *out, ty_error *error)
         ty_text_addf(out, "%s ", ty_algorithm_name(bucket->algorithm));
         ty_compression_text(&bucket->compression, out);
     }
-    for (uint32_t r = 0; r < ty_plan_rank_count(plan); r++)
-        ty_text_addf(out, " %u", ty_plan_device_of_rank(plan, r));
+    for (uint32_t r = 0; r < ty_plan_stage_replica_count(plan); r++)
+        ty_text_addf(out, " %u", ty_plan_device_of_replica(plan, r));
     return ty_text_check(out, error);
 }
 

@@ -463,7 +463,7 @@ ty_status ty_launch(const char *name, const ty_launch_input *input, ty_launch_fi
 cleanup:
     ty_launch_free(l.files);
     ty_launch_values_clear(&l.values);
-    ty_free(l.processes);
+    ty_free(l.ranks);
     ty_free(l.hosts);
     return status;
 }

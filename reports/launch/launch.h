@@ -82,22 +82,22 @@ ty_status ty_launch_render_text(const char *template, const launch_values *value
 /** A ConfigMap holds at most 1 MiB, keys and all: Kubernetes documentation, "ConfigMaps". */
 #define LAUNCH_LARGEST_CONFIG_BYTES ((size_t)1000 * 1000)
 
-typedef struct launch_process {
-    uint32_t rank, lane;
+typedef struct launch_rank {
+    uint32_t stage_replica, replica_rank;
     uint32_t host; /* index into launch.hosts */
     uint32_t slot; /* the device's number on its host */
-} launch_process;
+} launch_rank;
 
 typedef struct launch_host {
     const char *name;
-    uint32_t process_count;
+    uint32_t rank_count;
 } launch_host;
 
 typedef struct launch {
     const ty_launch_input *input;
     const ty_plan *plan;
-    uint32_t process_count;
-    launch_process *processes; /* [process_count] */
+    uint32_t rank_count;
+    launch_rank *ranks; /* [process_count] */
     uint32_t host_count;
     launch_host *hosts;  /* those in use, in the order processes meet them */
     bool is_blocked;     /* the processes of a host follow each other, each with the next device */

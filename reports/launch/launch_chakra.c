@@ -1,6 +1,6 @@
 /* Chakra execution traces of a plan: trace.P.et for each process P, and comm_group.json with the
  * processes of every group, as ASTRA-sim reads them. A step's instructions become nodes: passes and
- * updates compute, transfers are sends and receives, buckets and what lanes exchange collectives.
+ * updates compute, transfers are sends and receives, buckets and what ranks exchange collectives.
  * Rings and trees are one collective, whose algorithm the reader chooses; what a plan exchanges by
  * a hierarchy or through servers of shares is the collectives that this is made of.
  * Source: mlcommons/chakra schema/protobuf/et_def.proto 0.0.4, and the attributes that
@@ -31,7 +31,7 @@ typedef struct exchange {
 
 typedef struct writer {
     const launch *l;
-    uint32_t process, rank, lane, position;
+    uint32_t rank, stage_replica, replica_rank, pipeline_rank;
     exchange *exchanges;            /* [buckets]; those that are one collective are left empty */
     uint64_t *ids;                  /* [instructions]: the last node of each */
     uint64_t last[TY_STREAM_COUNT]; /* node of the stream's last instruction, plus 1; 0: none */
@@ -42,8 +42,8 @@ typedef struct writer {
 
 /* ---- Groups ------------------------------------------------------------------------------ */
 
-/* Groups are numbered: of a stage's buckets, of its experts, of tied weights, per group of lanes
- * that exchanges them; of a rank's lanes of each kind, by the first of them. */
+/* Groups are numbered: of a stage's buckets, of its experts, of tied weights, per group of ranks
+ * that exchanges them; of a stage replica's ranks of each kind, by the first of them. */
 static uint64_t bucket_group(const ty_plan *plan, uint32_t bucket, uint32_t group)
 {
     const ty_bucket *b = &plan->buckets[bucket];
@@ -51,16 +51,17 @@ static uint64_t bucket_group(const ty_plan *plan, uint32_t bucket, uint32_t grou
                    : b->of_experts              ? plan->stage_count + b->stage
                                                 : b->stage;
 
-    return (uint64_t)row * ty_plan_width(plan) + group + 1;
+    return (uint64_t)row * ty_plan_replica_ranks(plan) + group + 1;
 }
 
-static uint64_t lanes_group(const ty_plan *plan, ty_lane_kind kind, uint32_t rank, uint32_t lane)
+static uint64_t parallel_group(const ty_plan *plan, ty_parallelism kind, uint32_t stage_replica,
+                               uint32_t replica_rank)
 {
-    const uint32_t width = ty_plan_width(plan);
+    const uint32_t width = ty_plan_replica_ranks(plan);
     const uint64_t before = (uint64_t)(2 * plan->stage_count + plan->bucket_count) * width;
 
-    return before + ((uint64_t)kind * ty_plan_rank_count(plan) + rank) * width +
-           ty_plan_lane_along(plan, kind, lane, 0) + 1;
+    return before + ((uint64_t)kind * ty_plan_stage_replica_count(plan) + stage_replica) * width +
+           ty_plan_rank_along(plan, kind, replica_rank, 0) + 1;
 }
 
 /* Of the host that a member of a group is on, and of those across hosts that have its share of the
@@ -70,9 +71,10 @@ static uint64_t phase_group(const launch *l, uint32_t bucket, bool is_across, ui
     const ty_plan *plan = l->plan;
     const uint64_t rows = 2 * plan->stage_count + plan->bucket_count;
     const uint64_t before =
-        (rows + (uint64_t)TY_LANE_KIND_COUNT * ty_plan_rank_count(plan)) * ty_plan_width(plan);
+        (rows + (uint64_t)TY_PARALLELISM_COUNT * ty_plan_stage_replica_count(plan)) *
+        ty_plan_replica_ranks(plan);
 
-    return before + (2 * (uint64_t)bucket + is_across) * l->process_count + first + 1;
+    return before + (2 * (uint64_t)bucket + is_across) * l->rank_count + first + 1;
 }
 
 static int compare_places(const void *left, const void *right)
@@ -84,17 +86,18 @@ static int compare_places(const void *left, const void *right)
 /* The processes of a bucket's group, by host. @return those of each host; with unequal numbers
  * every one counts as a host of its own, 1, as it does in the worker's collectives */
 static uint32_t place_members(const launch *l, const ty_bucket *bucket, uint32_t group,
-                              const uint32_t *ranks, uint32_t count, uint64_t *places)
+                              const uint32_t *stage_replicas, uint32_t count, uint64_t *places)
 {
-    const uint32_t lanes = ty_bucket_lane_count(l->plan, bucket), width = ty_plan_width(l->plan);
-    const uint32_t members = count * lanes;
+    const uint32_t per_replica = ty_bucket_rank_count(l->plan, bucket),
+                   width = ty_plan_replica_ranks(l->plan);
+    const uint32_t members = count * per_replica;
     uint32_t run = 0, per_host = 0;
     bool is_equal = true;
 
     for (uint32_t m = 0; m < members; m++) {
-        const uint32_t process =
-            ranks[m / lanes] * width + ty_bucket_lane(l->plan, bucket, group, m % lanes);
-        places[m] = (uint64_t)l->processes[process].host << 32 | process;
+        const uint32_t rank = stage_replicas[m / per_replica] * width +
+                              ty_bucket_rank(l->plan, bucket, group, m % per_replica);
+        places[m] = (uint64_t)l->ranks[rank].host << 32 | rank;
     }
     qsort(places, members, sizeof *places, compare_places);
     for (uint32_t m = 0; m < members && is_equal; m++) {
@@ -124,31 +127,32 @@ static void open_group(ty_json_writer *w, uint64_t group)
 }
 
 /* The processes that exchange a bucket. */
-static void put_bucket_groups(const ty_plan *plan, uint32_t index, const uint32_t *ranks,
+static void put_bucket_groups(const ty_plan *plan, uint32_t index, const uint32_t *stage_replicas,
                               uint32_t count, ty_json_writer *w)
 {
     const ty_bucket *bucket = &plan->buckets[index];
-    const uint32_t lanes = ty_bucket_lane_count(plan, bucket), width = ty_plan_width(plan);
+    const uint32_t per_replica = ty_bucket_rank_count(plan, bucket),
+                   width = ty_plan_replica_ranks(plan);
 
     for (uint32_t g = 0; g < ty_bucket_group_count(plan, bucket); g++) {
         open_group(w, bucket_group(plan, index, g));
-        for (uint32_t m = 0; m < count * lanes; m++)
+        for (uint32_t m = 0; m < count * per_replica; m++)
             ty_json_put_uint(w, NULL,
-                             (uint64_t)ranks[m / lanes] * width +
-                                 ty_bucket_lane(plan, bucket, g, m % lanes));
+                             (uint64_t)stage_replicas[m / per_replica] * width +
+                                 ty_bucket_rank(plan, bucket, g, m % per_replica));
         ty_json_close(w, ']');
     }
 }
 
 /* Those inside hosts, and across them, of a bucket that is exchanged by a hierarchy. */
-static void put_phase_groups(const launch *l, uint32_t index, const uint32_t *ranks, uint32_t count,
-                             uint64_t *places, ty_json_writer *w)
+static void put_phase_groups(const launch *l, uint32_t index, const uint32_t *stage_replicas,
+                             uint32_t count, uint64_t *places, ty_json_writer *w)
 {
     const ty_bucket *bucket = &l->plan->buckets[index];
-    const uint32_t members = count * ty_bucket_lane_count(l->plan, bucket);
+    const uint32_t members = count * ty_bucket_rank_count(l->plan, bucket);
 
     for (uint32_t g = 0; g < ty_bucket_group_count(l->plan, bucket); g++) {
-        const uint32_t per_host = place_members(l, bucket, g, ranks, count, places);
+        const uint32_t per_host = place_members(l, bucket, g, stage_replicas, count, places);
         if (per_host == 1)
             continue;
         for (uint32_t m = 0; m < members; m++) {
@@ -167,19 +171,20 @@ static void put_phase_groups(const launch *l, uint32_t index, const uint32_t *ra
     }
 }
 
-/* Lanes of a rank that talk to each other inside layers. */
-static void put_lane_groups(const ty_plan *plan, ty_lane_kind kind, uint32_t rank,
-                            ty_json_writer *w)
+/* Ranks of a stage replica that talk to each other inside layers. */
+static void put_parallel_groups(const ty_plan *plan, ty_parallelism kind, uint32_t stage_replica,
+                                ty_json_writer *w)
 {
-    const uint32_t count = ty_plan_lanes(plan, kind), width = ty_plan_width(plan);
+    const uint32_t count = ty_plan_parallel_size(plan, kind), width = ty_plan_replica_ranks(plan);
 
-    for (uint32_t lane = 0; lane < width && count > 1; lane++) {
-        if (ty_plan_lane_along(plan, kind, lane, 0) != lane)
+    for (uint32_t replica_rank = 0; replica_rank < width && count > 1; replica_rank++) {
+        if (ty_plan_rank_along(plan, kind, replica_rank, 0) != replica_rank)
             continue;
-        open_group(w, lanes_group(plan, kind, rank, lane));
+        open_group(w, parallel_group(plan, kind, stage_replica, replica_rank));
         for (uint32_t n = 0; n < count; n++)
             ty_json_put_uint(w, NULL,
-                             (uint64_t)rank * width + ty_plan_lane_along(plan, kind, lane, n));
+                             (uint64_t)stage_replica * width +
+                                 ty_plan_rank_along(plan, kind, replica_rank, n));
         ty_json_close(w, ']');
     }
 }
@@ -189,12 +194,12 @@ static ty_status add_groups(launch *l, ty_error *error)
     const ty_plan *plan = l->plan;
     ty_text text = {0};
     ty_json_writer w = ty_json_writer_on(&text);
-    uint32_t *ranks = ty_alloc(ty_plan_rank_count(plan), sizeof *ranks);
+    uint32_t *stage_replicas = ty_alloc(ty_plan_stage_replica_count(plan), sizeof *stage_replicas);
     bool *is_there = ty_alloc((size_t)plan->stage_count * 2, sizeof *is_there);
-    uint64_t *places = ty_alloc(l->process_count, sizeof *places);
+    uint64_t *places = ty_alloc(l->rank_count, sizeof *places);
 
-    if (ranks == NULL || is_there == NULL || places == NULL) {
-        ty_free(ranks);
+    if (stage_replicas == NULL || is_there == NULL || places == NULL) {
+        ty_free(stage_replicas);
         ty_free(is_there);
         ty_free(places);
         return ty_fail(error, TY_ENOMEM, "out of memory");
@@ -202,23 +207,23 @@ static ty_status add_groups(launch *l, ty_error *error)
     ty_json_open(&w, NULL, '{');
     for (uint32_t b = 0; b < plan->bucket_count; b++) {
         const ty_bucket *bucket = &plan->buckets[b];
-        uint32_t count = ty_bucket_members(plan, bucket, ranks);
+        uint32_t count = ty_bucket_members(plan, bucket, stage_replicas);
         const uint32_t row = bucket->stage * 2 + bucket->of_experts;
         bool is_tied = bucket->tied_stage != TY_NO_STAGE;
         if (is_exchange_of(plan, bucket, TY_HIERARCHICAL))
-            put_phase_groups(l, b, ranks, count, places, &w);
+            put_phase_groups(l, b, stage_replicas, count, places, &w);
         if (ty_bucket_device_count(plan, bucket) < 2 || (!is_tied && is_there[row]))
             continue;
         if (!is_tied)
             is_there[row] = true;
-        put_bucket_groups(plan, b, ranks, count, &w);
+        put_bucket_groups(plan, b, stage_replicas, count, &w);
     }
-    for (uint32_t r = 0; r < ty_plan_rank_count(plan); r++)
-        for (int k = 0; k < TY_LANE_KIND_COUNT; k++)
-            put_lane_groups(plan, (ty_lane_kind)k, r, &w);
+    for (uint32_t r = 0; r < ty_plan_stage_replica_count(plan); r++)
+        for (int k = 0; k < TY_PARALLELISM_COUNT; k++)
+            put_parallel_groups(plan, (ty_parallelism)k, r, &w);
     ty_json_close(&w, '}');
     ty_text_add(&text, "\n");
-    ty_free(ranks);
+    ty_free(stage_replicas);
     ty_free(is_there);
     ty_free(places);
     return ty_launch_add(l, "comm_group.json", &text, error);
@@ -257,20 +262,20 @@ static void add_part(exchange *e, ty_collective_kind kind, uint64_t bytes, uint6
  * share across hosts and gathers the sums in the host again; where every member serves a share of
  * the parameters, shares are summed by their servers and gathered by all. Bytes are those that a
  * member puts in. */
-static void divide_exchange(const writer *w, uint32_t index, const uint32_t *ranks, uint32_t count,
-                            uint64_t *places, exchange *out)
+static void divide_exchange(const writer *w, uint32_t index, const uint32_t *stage_replicas,
+                            uint32_t count, uint64_t *places, exchange *out)
 {
     const ty_plan *plan = w->l->plan;
     const ty_bucket *bucket = &plan->buckets[index];
     const uint64_t bytes = ty_plan_exchange_bytes(plan, bucket, 0);
-    const uint32_t group = ty_bucket_group_of(plan, bucket, w->lane);
-    const uint32_t members = count * ty_bucket_lane_count(plan, bucket);
+    const uint32_t group = ty_bucket_group_of(plan, bucket, w->replica_rank);
+    const uint32_t members = count * ty_bucket_rank_count(plan, bucket);
 
     if (is_exchange_of(plan, bucket, TY_HIERARCHICAL)) {
-        const uint32_t per_host = place_members(w->l, bucket, group, ranks, count, places);
+        const uint32_t per_host = place_members(w->l, bucket, group, stage_replicas, count, places);
         uint32_t own = 0;
         uint64_t inside, share = (bytes + per_host - 1) / per_host;
-        while (own < members && (uint32_t)places[own] != w->process)
+        while (own < members && (uint32_t)places[own] != w->rank)
             own++;
         if (own == members || per_host == 1)
             return;
@@ -291,18 +296,20 @@ static void divide_exchange(const writer *w, uint32_t index, const uint32_t *ran
 static ty_status divide_exchanges(writer *w, ty_error *error)
 {
     const ty_plan *plan = w->l->plan;
-    uint32_t *ranks = ty_alloc(ty_plan_rank_count(plan), sizeof *ranks);
-    uint64_t *places = ty_alloc(w->l->process_count, sizeof *places);
+    uint32_t *stage_replicas = ty_alloc(ty_plan_stage_replica_count(plan), sizeof *stage_replicas);
+    uint64_t *places = ty_alloc(w->l->rank_count, sizeof *places);
     ty_status status = TY_OK;
 
     w->exchanges = ty_alloc(plan->bucket_count, sizeof *w->exchanges);
-    TY_CHECK(ty_check_memory(ranks != NULL && places != NULL && w->exchanges != NULL, error),
-             status, cleanup);
+    TY_CHECK(
+        ty_check_memory(stage_replicas != NULL && places != NULL && w->exchanges != NULL, error),
+        status, cleanup);
     for (uint32_t b = 0; b < plan->bucket_count; b++)
-        divide_exchange(w, b, ranks, ty_bucket_members(plan, &plan->buckets[b], ranks), places,
+        divide_exchange(w, b, stage_replicas,
+                        ty_bucket_members(plan, &plan->buckets[b], stage_replicas), places,
                         &w->exchanges[b]);
 cleanup:
-    ty_free(ranks);
+    ty_free(stage_replicas);
     ty_free(places);
     return status;
 }
@@ -311,7 +318,7 @@ cleanup:
 static uint64_t tag_of(const writer *w, const ty_instruction *in)
 {
     const ty_plan *plan = w->l->plan;
-    uint32_t replica = w->rank - ty_plan_first_rank(plan, w->position);
+    uint32_t replica = w->stage_replica - ty_plan_first_replica(plan, w->pipeline_rank);
     uint32_t micro_batch = ty_program_global_micro_batch(plan, in->stage, replica, in->micro_batch);
     uint32_t cut = in->stage < in->peer_stage ? in->stage : in->peer_stage;
 
@@ -320,16 +327,16 @@ static uint64_t tag_of(const writer *w, const ty_instruction *in)
 
 static void put_transfer(const writer *w, const ty_instruction *in, ty_text *node)
 {
-    uint64_t peer =
-        (uint64_t)ty_program_peer_rank(w->l->plan, w->rank, in) * ty_plan_width(w->l->plan) +
-        w->lane;
+    uint64_t peer = (uint64_t)ty_program_peer_replica(w->l->plan, w->stage_replica, in) *
+                        ty_plan_replica_ranks(w->l->plan) +
+                    w->replica_rank;
     bool is_send = in->op == TY_OP_SEND;
 
     ty_chakra_put_integer(node, TY_CHAKRA_ATTRIBUTE, "is_cpu_op", TY_CHAKRA_BOOL, 0);
     ty_chakra_put_integer(node, TY_CHAKRA_ATTRIBUTE, "comm_src", TY_CHAKRA_INT32,
-                          is_send ? w->process : peer);
+                          is_send ? w->rank : peer);
     ty_chakra_put_integer(node, TY_CHAKRA_ATTRIBUTE, "comm_dst", TY_CHAKRA_INT32,
-                          is_send ? peer : w->process);
+                          is_send ? peer : w->rank);
     ty_chakra_put_integer(node, TY_CHAKRA_ATTRIBUTE, "comm_tag", TY_CHAKRA_INT32, tag_of(w, in));
     ty_chakra_put_integer(node, TY_CHAKRA_ATTRIBUTE, "comm_size", TY_CHAKRA_INT64, in->bytes);
 }
@@ -339,7 +346,7 @@ static bool is_backward(ty_op op)
     return op == TY_OP_BACKWARD || op == TY_OP_BACKWARD_INPUT || op == TY_OP_BACKWARD_WEIGHT;
 }
 
-/* Of one lane; a backward in two parts does half in each. */
+/* Of one rank; a backward in two parts does half in each. */
 static double flop_of(const writer *w, const ty_instruction *in)
 {
     const ty_plan *plan = w->l->plan;
@@ -349,7 +356,7 @@ static double flop_of(const writer *w, const ty_instruction *in)
         return 0;
     for (uint32_t i = in->first_layer; i < in->first_layer + in->layer_count; i++) {
         const ty_layer *layer = &plan->workload->layers[i];
-        flop += ty_lane_work_share(plan, i) *
+        flop += ty_rank_work_share(plan, i) *
                 (is_backward(in->op) ? layer->backward_flop
                  : in->op == TY_OP_FORWARD
                      ? layer->forward_flop
@@ -363,7 +370,7 @@ static uint64_t output_bytes(const ty_plan *plan, const ty_instruction *in)
 {
     if (in->layer_count == 0)
         return in->bytes;
-    return ty_lane_bytes(
+    return ty_rank_bytes(
         plan, plan->workload->layers[in->first_layer + in->layer_count - 1].output_bytes);
 }
 
@@ -380,12 +387,12 @@ static void put_after(writer *w, const char *name, const char *suffix, ty_collec
     w->next++;
 }
 
-/* What lanes exchange in a pass. */
+/* What ranks exchange in a pass. */
 static void put_inner(writer *w, const ty_instruction *in, const char *name)
 {
     const ty_plan *plan = w->l->plan;
 
-    if (ty_plan_width(plan) < 2 || in->op == TY_OP_BACKWARD_WEIGHT || flop_of(w, in) <= 0)
+    if (ty_plan_replica_ranks(plan) < 2 || in->op == TY_OP_BACKWARD_WEIGHT || flop_of(w, in) <= 0)
         return;
     for (uint32_t i = in->first_layer; i < in->first_layer + in->layer_count; i++) {
         ty_inner_collective inner[TY_MAX_INNER_COLLECTIVES];
@@ -395,7 +402,7 @@ static void put_inner(writer *w, const ty_instruction *in, const char *name)
         for (uint32_t c = 0; c < count; c++)
             for (uint32_t k = 0; k < inner[c].count; k++)
                 put_after(w, name, " lanes", inner[c].kind, inner[c].bytes,
-                          lanes_group(plan, inner[c].among, w->rank, w->lane));
+                          parallel_group(plan, inner[c].among, w->stage_replica, w->replica_rank));
     }
 }
 
@@ -410,8 +417,8 @@ static uint32_t type_of(ty_op op)
 static void put_instruction(writer *w, uint32_t index)
 {
     const ty_plan *plan = w->l->plan;
-    const ty_instruction *in = &w->l->input->program->stages[w->position].instructions[index];
-    const ty_instruction_cost *cost = &w->l->input->costs->instructions[w->position][index];
+    const ty_instruction *in = &w->l->input->program->stages[w->pipeline_rank].instructions[index];
+    const ty_instruction_cost *cost = &w->l->input->costs->instructions[w->pipeline_rank][index];
     uint32_t type = type_of(in->op);
     const exchange *parts = in->op == TY_OP_COLLECTIVE && w->exchanges[in->bucket].count > 0
                                 ? &w->exchanges[in->bucket]
@@ -432,13 +439,14 @@ static void put_instruction(writer *w, uint32_t index)
     else if (parts != NULL)
         put_collective(&node, parts->parts[0].kind, parts->parts[0].bytes, parts->parts[0].group);
     else if (type == TY_CHAKRA_COLLECTIVE)
-        put_collective(&node,
-                       in->op == TY_OP_GATHER
-                           ? TY_ALL_GATHER
-                           : ty_plan_exchange_kind(plan, &plan->buckets[in->bucket], in->phase),
-                       in->bytes,
-                       bucket_group(plan, in->bucket,
-                                    ty_bucket_group_of(plan, &plan->buckets[in->bucket], w->lane)));
+        put_collective(
+            &node,
+            in->op == TY_OP_GATHER
+                ? TY_ALL_GATHER
+                : ty_plan_exchange_kind(plan, &plan->buckets[in->bucket], in->phase),
+            in->bytes,
+            bucket_group(plan, in->bucket,
+                         ty_bucket_group_of(plan, &plan->buckets[in->bucket], w->replica_rank)));
     else
         ty_chakra_put_work(&node, cost->seconds - cost->inner_s, flop_of(w, in),
                            output_bytes(plan, in));
@@ -451,20 +459,20 @@ static void put_instruction(writer *w, uint32_t index)
     w->last[in->stream] = w->next;
 }
 
-static ty_status add_process(launch *l, uint32_t process, const char *comments, ty_error *error)
+static ty_status add_rank(launch *l, uint32_t rank, const char *comments, ty_error *error)
 {
     ty_text file = {0}, metadata = {0};
     char name[32];
     ty_status status;
     writer w = {.l = l,
-                .process = process,
-                .rank = l->processes[process].rank,
-                .lane = l->processes[process].lane,
+                .rank = rank,
+                .stage_replica = l->ranks[rank].stage_replica,
+                .replica_rank = l->ranks[rank].replica_rank,
                 .file = &file};
     const ty_stage_program *program;
 
-    w.position = ty_plan_stage_of_rank(l->plan, w.rank);
-    program = &l->input->program->stages[w.position];
+    w.pipeline_rank = ty_plan_stage_of_replica(l->plan, w.stage_replica);
+    program = &l->input->program->stages[w.pipeline_rank];
     w.ids = ty_alloc(program->instruction_count, sizeof *w.ids);
     w.again = ty_alloc(l->plan->workload->layer_count, sizeof *w.again);
     TY_CHECK(ty_check_memory(w.ids != NULL && w.again != NULL, error), status, cleanup);
@@ -475,7 +483,7 @@ static ty_status add_process(launch *l, uint32_t process, const char *comments, 
     ty_chakra_put_message(&file, &metadata);
     for (uint32_t i = 0; i < program->instruction_count; i++)
         put_instruction(&w, i);
-    snprintf(name, sizeof name, "trace.%u.et", process);
+    snprintf(name, sizeof name, "trace.%u.et", rank);
     status = ty_launch_add(l, name, &file, error);
     if (status == TY_OK)
         l->files->files[l->files->count - 1].is_binary = true;
@@ -495,15 +503,15 @@ ty_status ty_launch_chakra(launch *l, ty_error *error)
 
     if (l->input->program == NULL || l->input->costs == NULL)
         return ty_fail(error, TY_EINVAL, "--to chakra needs a program with its costs");
-    nodes = ty_program_event_count(l->plan, l->input->program) * ty_plan_width(l->plan);
+    nodes = ty_program_event_count(l->plan, l->input->program) * ty_plan_replica_ranks(l->plan);
     if (nodes > MOST_NODES)
         return ty_launch_refuse(error, "chakra",
                                 "the traces would have %llu nodes, expected up to %u",
                                 (unsigned long long)nodes, MOST_NODES);
     TY_CHECK(ty_launch_render("chakra", "comments", &l->values, &comments, error), status, done);
     TY_CHECK(add_groups(l, error), status, done);
-    for (uint32_t p = 0; p < l->process_count; p++)
-        TY_CHECK(add_process(l, p, comments.data, error), status, done);
+    for (uint32_t p = 0; p < l->rank_count; p++)
+        TY_CHECK(add_rank(l, p, comments.data, error), status, done);
 done:
     ty_text_clear(&comments);
     return status;

@@ -264,7 +264,7 @@ static void put_model(launch_values *v, const ty_workload *w, const megatron_mod
 /* Tensor parallelism must divide all of these evenly. */
 static void put_undivided(launch_values *v, const ty_plan *plan, const megatron_model *m)
 {
-    const uint32_t tensor = ty_plan_lanes(plan, TY_TENSOR_LANES);
+    const uint32_t tensor = ty_plan_parallel_size(plan, TY_TENSOR_PARALLEL);
     const struct {
         const char *what;
         uint64_t number;
@@ -327,7 +327,7 @@ static bool put_stages(launch_values *v, const ty_plan *plan, const megatron_mod
         ty_launch_put_name(v, "cut_last", layers[cut->layer_count - 1].name, 200);
     } else if (!is_even) {
         ty_launch_put_taken(v, "layout", &layout);
-    } else if (ty_plan_interleave(plan) > 1) {
+    } else if (ty_plan_virtual_stages(plan) > 1) {
         ty_launch_put_uint(v, "virtual_layers", first);
     }
     ty_text_clear(&layout);
@@ -380,8 +380,8 @@ static void put_recompute(launch_values *v, const ty_plan *plan, const megatron_
 static void put_software(launch_values *v, const ty_plan *plan)
 {
     const ty_stack *stack = plan->stack;
-    const bool is_exchanged =
-        plan->stages[0].replicas * ty_plan_width(plan) > ty_plan_lanes(plan, TY_TENSOR_LANES);
+    const bool is_exchanged = plan->stages[0].replicas * ty_plan_replica_ranks(plan) >
+                              ty_plan_parallel_size(plan, TY_TENSOR_PARALLEL);
 
     ty_launch_put_text(v, "dropout", stack != NULL && stack->has_dropout ? "0.1" : "0.0");
     ty_launch_put_flag(v, "unfused_attention",
@@ -406,7 +406,7 @@ void ty_launch_put_megatron(launch *l)
         ty_launch_put_name(v, "megatron_refusal", refusal.message, (int)sizeof refusal.message);
         return;
     }
-    put_model(v, plan->workload, &model, ty_plan_lanes(plan, TY_TENSOR_LANES));
+    put_model(v, plan->workload, &model, ty_plan_parallel_size(plan, TY_TENSOR_PARALLEL));
     put_undivided(v, plan, &model);
     put_software(v, plan);
     if (put_stages(v, plan, &model))

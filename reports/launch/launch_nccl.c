@@ -121,23 +121,23 @@ static ty_status add_buckets(const launch *l, shapes *s, uint32_t *devices, ty_e
     return TY_OK;
 }
 
-static ty_status add_lanes(const launch *l, shapes *s, uint32_t *devices, ty_error *error)
+static ty_status add_parallel(const launch *l, shapes *s, uint32_t *devices, ty_error *error)
 {
     const ty_plan *plan = l->plan;
 
     for (uint32_t layer = 0; layer < plan->workload->layer_count; layer++) {
-        const uint32_t rank = ty_plan_first_rank(plan, ty_plan_stage_of_layer(plan, layer) %
-                                                           ty_plan_position_count(plan));
+        const uint32_t rank = ty_plan_first_replica(plan, ty_plan_stage_of_layer(plan, layer) %
+                                                              ty_plan_pipeline_size(plan));
         for (int way = 0; way < 2; way++) {
             ty_inner_collective inner[TY_MAX_INNER_COLLECTIVES];
             const uint32_t count = ty_layer_inner_collectives(plan, layer, way == 1, inner);
             for (uint32_t c = 0; c < count; c++) {
-                const uint32_t lanes = ty_plan_lanes(plan, inner[c].among);
+                const uint32_t ranks = ty_plan_parallel_size(plan, inner[c].among);
                 shape *own;
-                for (uint32_t n = 0; n < lanes; n++)
-                    devices[n] = ty_plan_device_of_lane(
-                        plan, rank, ty_plan_lane_along(plan, inner[c].among, 0, n));
-                TY_TRY(shape_of(l, s, devices, lanes, &own, error));
+                for (uint32_t n = 0; n < ranks; n++)
+                    devices[n] = ty_plan_device_of_replica_rank(
+                        plan, rank, ty_plan_rank_along(plan, inner[c].among, 0, n));
+                TY_TRY(shape_of(l, s, devices, ranks, &own, error));
                 TY_TRY(add_use(own, (use){inner[c].kind, TY_AUTOMATIC, inner[c].bytes}, error));
             }
         }
@@ -273,11 +273,11 @@ ty_status ty_launch_nccl(launch *l, ty_error *error)
     ty_status status = TY_OK;
     shapes s = {0};
     ty_text table = {0};
-    uint32_t *devices = ty_alloc(l->process_count, sizeof *devices);
+    uint32_t *devices = ty_alloc(l->rank_count, sizeof *devices);
 
     TY_CHECK(ty_check_memory(devices != NULL, error), status, cleanup);
     TY_CHECK(add_buckets(l, &s, devices, error), status, cleanup);
-    TY_CHECK(add_lanes(l, &s, devices, error), status, cleanup);
+    TY_CHECK(add_parallel(l, &s, devices, error), status, cleanup);
     if (write_rows(&s, &table) == 0) {
         status =
             ty_launch_refuse(error, TARGET, "the plan has no collective that NCCL chooses for");

@@ -30,14 +30,15 @@ static bool is_plain_name(const char *name)
 }
 
 /* @param used numbers of the cluster's hosts among those in use, or UINT32_MAX */
-static ty_status place_processes(launch *l, uint32_t *used, ty_error *error)
+static ty_status place_ranks(launch *l, uint32_t *used, ty_error *error)
 {
     const ty_cluster *cluster = l->input->cluster;
-    const uint32_t width = ty_plan_width(l->plan), devices = ty_cluster_device_count(cluster);
+    const uint32_t width = ty_plan_replica_ranks(l->plan),
+                   devices = ty_cluster_device_count(cluster);
 
-    for (uint32_t p = 0; p < l->process_count; p++) {
-        launch_process *process = &l->processes[p];
-        const uint32_t device = ty_plan_device_of_process(l->plan, p);
+    for (uint32_t p = 0; p < l->rank_count; p++) {
+        launch_rank *rank = &l->ranks[p];
+        const uint32_t device = ty_plan_device_of_rank(l->plan, p);
         uint32_t host, first = device;
         if (device >= devices)
             return ty_fail(error, TY_EINVAL,
@@ -57,8 +58,8 @@ static ty_status place_processes(launch *l, uint32_t *used, ty_error *error)
             used[host] = l->host_count;
             l->hosts[l->host_count++].name = name;
         }
-        *process = (launch_process){p / width, p % width, used[host], device - first};
-        l->hosts[process->host].process_count++;
+        *rank = (launch_rank){p / width, p % width, used[host], device - first};
+        l->hosts[rank->host].rank_count++;
         l->has_accelerators |= !(ty_cluster_device_type(cluster, device)->core_share > 0);
     }
     return TY_OK;
@@ -67,10 +68,10 @@ static ty_status place_processes(launch *l, uint32_t *used, ty_error *error)
 static void describe_placement(launch *l)
 {
     l->is_blocked = true;
-    l->per_host = l->hosts[0].process_count;
-    l->first_slot = l->processes[0].slot;
-    for (uint32_t p = 1; p < l->process_count; p++) {
-        const launch_process *one = &l->processes[p - 1], *next = &l->processes[p];
+    l->per_host = l->hosts[0].rank_count;
+    l->first_slot = l->ranks[0].slot;
+    for (uint32_t p = 1; p < l->rank_count; p++) {
+        const launch_rank *one = &l->ranks[p - 1], *next = &l->ranks[p];
         if (next->host == one->host) {
             l->is_blocked &= next->slot == one->slot + 1;
         } else {
@@ -79,7 +80,7 @@ static void describe_placement(launch *l)
         }
     }
     for (uint32_t h = 1; h < l->host_count; h++)
-        l->per_host = l->hosts[h].process_count == l->per_host ? l->per_host : 0;
+        l->per_host = l->hosts[h].rank_count == l->per_host ? l->per_host : 0;
 }
 
 ty_status ty_launch_place(launch *l, ty_error *error)
@@ -88,14 +89,14 @@ ty_status ty_launch_place(launch *l, ty_error *error)
     uint32_t *used = ty_alloc(hosts, sizeof *used);
     ty_status status;
 
-    l->process_count = ty_plan_launched_count(l->plan);
-    l->processes = ty_alloc(l->process_count, sizeof *l->processes);
+    l->rank_count = ty_plan_launched_count(l->plan);
+    l->ranks = ty_alloc(l->rank_count, sizeof *l->ranks);
     l->hosts = ty_alloc(hosts, sizeof *l->hosts);
-    if (used == NULL || l->processes == NULL || l->hosts == NULL) {
+    if (used == NULL || l->ranks == NULL || l->hosts == NULL) {
         status = ty_fail(error, TY_ENOMEM, "out of memory");
     } else {
         memset(used, 0xff, hosts * sizeof *used);
-        status = place_processes(l, used, error);
+        status = place_ranks(l, used, error);
     }
     if (status == TY_OK)
         describe_placement(l);
@@ -107,7 +108,7 @@ ty_status ty_launch_place(launch *l, ty_error *error)
 
 const char *ty_launch_precision(const ty_plan *plan, const ty_cluster *cluster)
 {
-    if (ty_trains_in_fp16(plan->workload, cluster, ty_plan_device_of_rank(plan, 0)))
+    if (ty_trains_in_fp16(plan->workload, cluster, ty_plan_device_of_replica(plan, 0)))
         return "fp16";
     if (plan->workload->element_bytes != 2)
         return plan->workload->precision == TY_PRECISION_TF32 ? "tf32" : "fp32";
@@ -116,12 +117,12 @@ const char *ty_launch_precision(const ty_plan *plan, const ty_cluster *cluster)
 
 const char *ty_launch_backend(const ty_plan *plan, const ty_cluster *cluster)
 {
-    const uint32_t width = ty_plan_width(plan), count = ty_plan_process_count(plan);
+    const uint32_t width = ty_plan_replica_ranks(plan), count = ty_plan_rank_count(plan);
     uint32_t processors = 0, gpus = 0;
 
     for (uint32_t p = 0; p < count; p++) {
-        const ty_device_type *type =
-            ty_cluster_device_type(cluster, ty_plan_device_of_lane(plan, p / width, p % width));
+        const ty_device_type *type = ty_cluster_device_type(
+            cluster, ty_plan_device_of_replica_rank(plan, p / width, p % width));
         processors += type->core_share > 0;
         gpus += ty_is_nccl_device(type->name);
     }
@@ -335,7 +336,7 @@ static void put_hosts(launch *l)
     for (uint32_t h = 0; h < l->host_count; h++) {
         launch_values *row = ty_launch_put_row(v, "hosts");
         ty_launch_put_text(row, "name", l->hosts[h].name);
-        ty_launch_put_uint(row, "count", l->hosts[h].process_count);
+        ty_launch_put_uint(row, "count", l->hosts[h].rank_count);
         ty_launch_put_flag(row, "after", h > 0);
         ty_launch_put_flag(row, "shown", h < LISTED_HOSTS);
         ty_text_addf(&names, "%s%s", h > 0 ? "," : "", l->hosts[h].name);
@@ -348,9 +349,9 @@ static void put_hosts(launch *l)
     ty_launch_put_flag(v, "many_hosts", l->host_count > 1);
     ty_launch_put_flag(v, "more_hosts", l->host_count > LISTED_HOSTS);
     ty_launch_put_text(v, "first_host", l->hosts[0].name);
-    ty_launch_put_uint(v, "first_host_processes", l->hosts[0].process_count);
+    ty_launch_put_uint(v, "first_host_processes", l->hosts[0].rank_count);
     ty_launch_put_text(v, "last_host", last->name);
-    ty_launch_put_uint(v, "last_host_processes", last->process_count);
+    ty_launch_put_uint(v, "last_host_processes", last->rank_count);
     ty_launch_put_uint(v, "per_host", l->per_host);
     ty_launch_put_uint(v, "slots", first_slot + l->per_host);
     ty_launch_put_flag(v, "in_order", l->is_blocked);
@@ -358,23 +359,24 @@ static void put_hosts(launch *l)
     ty_launch_put_flag(v, "other_slots", l->first_slot == UINT32_MAX);
     put_numbers(v, "devices", first_slot, l->per_host);
     put_numbers(v, "pod_devices", 0, l->per_host); /* a pod's are numbered from 0 */
-    ty_launch_put_uint(v, "tasks", l->input->on != NULL ? l->host_count : l->process_count);
+    ty_launch_put_uint(v, "tasks", l->input->on != NULL ? l->host_count : l->rank_count);
     ty_launch_put_uint(v, "tasks_per_node", l->input->on != NULL ? 1 : l->per_host);
 }
 
-static void put_processes(launch *l)
+static void put_ranks(launch *l)
 {
-    ty_launch_put_uint(&l->values, "process_count", l->process_count);
-    for (uint32_t p = 0; p < l->process_count; p++) {
-        const launch_process *process = &l->processes[p];
-        const uint32_t stage = ty_plan_stage_of_rank(l->plan, process->rank);
+    ty_launch_put_uint(&l->values, "process_count", l->rank_count);
+    for (uint32_t p = 0; p < l->rank_count; p++) {
+        const launch_rank *rank = &l->ranks[p];
+        const uint32_t stage = ty_plan_stage_of_replica(l->plan, rank->stage_replica);
         launch_values *row = ty_launch_put_row(&l->values, "processes");
         ty_launch_put_uint(row, "process", p);
-        ty_launch_put_text(row, "host", l->hosts[process->host].name);
-        ty_launch_put_uint(row, "device", process->slot);
+        ty_launch_put_text(row, "host", l->hosts[rank->host].name);
+        ty_launch_put_uint(row, "device", rank->slot);
         ty_launch_put_uint(row, "stage", stage);
-        ty_launch_put_uint(row, "replica", process->rank - ty_plan_first_rank(l->plan, stage));
-        ty_launch_put_uint(row, "lane", process->lane);
+        ty_launch_put_uint(row, "replica",
+                           rank->stage_replica - ty_plan_first_replica(l->plan, stage));
+        ty_launch_put_uint(row, "lane", rank->replica_rank);
     }
 }
 
@@ -384,7 +386,7 @@ static ty_status put_containers(launch *l, ty_error *error)
 {
     const ty_launch_input *in = l->input;
     const ty_device_type *device =
-        ty_cluster_device_type(in->cluster, ty_plan_device_of_rank(l->plan, 0));
+        ty_cluster_device_type(in->cluster, ty_plan_device_of_replica(l->plan, 0));
     launch_values *v = &l->values;
     ty_status status;
     char *accelerator = NULL;
@@ -516,10 +518,10 @@ static void put_unlike_stage(launch_values *v, const ty_plan *plan)
 static void put_layout(launch_values *v, const ty_plan *plan)
 {
     const uint32_t passes = plan->micro_batches / plan->stages[0].replicas,
-                   experts = ty_plan_lanes(plan, TY_EXPERT_LANES),
-                   tensor = ty_plan_lanes(plan, TY_TENSOR_LANES),
-                   pipeline_ranks = ty_plan_position_count(plan),
-                   interleave = ty_plan_interleave(plan);
+                   experts = ty_plan_parallel_size(plan, TY_EXPERT_PARALLEL),
+                   tensor = ty_plan_parallel_size(plan, TY_TENSOR_PARALLEL),
+                   pipeline_ranks = ty_plan_pipeline_size(plan),
+                   virtual_stages = ty_plan_virtual_stages(plan);
     int divided = 0;
 
     ty_launch_put_uint(v, "stage_count", plan->stage_count);
@@ -528,23 +530,25 @@ static void put_layout(launch_values *v, const ty_plan *plan)
     ty_launch_put_text(v, "megatron_schedule", ty_schedule_at(plan->schedule)->megatron);
     ty_launch_put_text(v, "titan_schedule", ty_schedule_at(plan->schedule)->torchtitan);
     ty_launch_put_flag(v, "asynchronous", ty_schedule_at(plan->schedule)->is_asynchronous);
-    ty_launch_put_uint(v, "interleave", interleave > 1 ? interleave : 0);
+    ty_launch_put_uint(v, "interleave", virtual_stages > 1 ? virtual_stages : 0);
     ty_launch_put_flag(v, "uneven_groups", passes % pipeline_ranks != 0);
     ty_launch_put_uint(v, "tp", tensor);
-    ty_launch_put_uint(v, "cp", ty_plan_lanes(plan, TY_CONTEXT_LANES));
+    ty_launch_put_uint(v, "cp", ty_plan_parallel_size(plan, TY_CONTEXT_PARALLEL));
     ty_launch_put_uint(v, "ep", experts);
     ty_launch_put_uint(v, "pp", pipeline_ranks);
     ty_launch_put_flag(v, "sp", plan->sequence_parallel);
-    while (divided < TY_LANE_KIND_COUNT && ty_plan_lanes(plan, (ty_lane_kind)divided) < 2)
+    while (divided < TY_PARALLELISM_COUNT &&
+           ty_plan_parallel_size(plan, (ty_parallelism)divided) < 2)
         divided++;
-    if (divided < TY_LANE_KIND_COUNT) {
-        ty_launch_put_text(v, "divided", ty_lane_kind_name((ty_lane_kind)divided));
-        ty_launch_put_uint(v, "divided_by", ty_plan_lanes(plan, (ty_lane_kind)divided));
+    if (divided < TY_PARALLELISM_COUNT) {
+        ty_launch_put_text(v, "divided", ty_parallelism_name((ty_parallelism)divided));
+        ty_launch_put_uint(v, "divided_by", ty_plan_parallel_size(plan, (ty_parallelism)divided));
     }
     /* Megatron-LM queues transfers in order of such, on devices before Blackwell. */
     ty_launch_put_flag(v, "divided_layers",
-                       tensor > 1 || ty_plan_lanes(plan, TY_CONTEXT_LANES) > 1);
-    ty_launch_put_flag(v, "divided_model", plan->stage_count > 1 || ty_plan_width(plan) > 1);
+                       tensor > 1 || ty_plan_parallel_size(plan, TY_CONTEXT_PARALLEL) > 1);
+    ty_launch_put_flag(v, "divided_model",
+                       plan->stage_count > 1 || ty_plan_replica_ranks(plan) > 1);
     ty_launch_put_uint(v, "global_batch", plan->global_batch);
     ty_launch_put_uint(v, "micro_batch", plan->micro_batch_size);
     ty_launch_put_uint(v, "micro_batches", plan->micro_batches);
@@ -565,7 +569,7 @@ ty_status ty_launch_put_plan(launch *l, ty_error *error)
     launch_values *v = &l->values;
 
     put_hosts(l);
-    put_processes(l);
+    put_ranks(l);
     put_environment(l);
     ty_launch_put_flag(v, "accelerators", l->has_accelerators);
     ty_launch_put_name(v, "workload", w->name, 80);

@@ -89,8 +89,8 @@ static ty_status find_classes(ty_fold *fold, ty_error *error)
     TY_TRY(ty_check_memory(colours != NULL, error));
     for (uint32_t e = 0; e < graph->edge_count; e++)
         colours[e] = graph->edges[e].colour;
-    TY_CHECK(number_classes(graph->process_colours, graph->process_count, &fold->classes,
-                            &fold->firsts, &fold->class_count, error),
+    TY_CHECK(number_classes(graph->rank_colours, graph->rank_count, &fold->classes, &fold->firsts,
+                            &fold->class_count, error),
              status, cleanup);
     TY_CHECK(number_classes(colours, graph->edge_count, &fold->flows, &fold->first_edges,
                             &fold->flow_count, error),
@@ -196,8 +196,8 @@ cleanup:
 
 static bool shares_cores(const ty_costs *costs)
 {
-    for (uint32_t r = 0; r < costs->rank_count; r++)
-        if (isfinite(costs->host_cores[costs->rank_host[r]]))
+    for (uint32_t r = 0; r < costs->stage_replica_count; r++)
+        if (isfinite(costs->host_cores[costs->replica_host[r]]))
             return true;
     return false;
 }
@@ -208,12 +208,11 @@ static bool is_smaller(const ty_fold *fold)
     for (uint64_t i = 0; i < fold->weight_count; i++)
         if (fold->weights[i].count > HEAVIEST)
             return false;
-    return fold->class_count < fold->graph.process_count ||
-           fold->flow_count < fold->graph.edge_count;
+    return fold->class_count < fold->graph.rank_count || fold->flow_count < fold->graph.edge_count;
 }
 
 ty_status ty_fold_new(const ty_plan *plan, const ty_program *program, const ty_costs *costs,
-                      const ty_lane_exchanges *lanes, const ty_cluster *cluster,
+                      const ty_parallel_exchanges *parallel, const ty_cluster *cluster,
                       const double *slowdowns, ty_fold **out, ty_error *error)
 {
     ty_status status = TY_OK;
@@ -223,8 +222,11 @@ ty_status ty_fold_new(const ty_plan *plan, const ty_program *program, const ty_c
     if (shares_cores(costs))
         return TY_OK;
     TY_TRY(ty_check_memory((fold = ty_alloc(1, sizeof *fold)) != NULL, error));
-    fold->graph = (ty_fold_graph){
-        .plan = plan, .cluster = cluster, .lanes = lanes, .slowdowns = slowdowns, .error = error};
+    fold->graph = (ty_fold_graph){.plan = plan,
+                                  .cluster = cluster,
+                                  .parallel = parallel,
+                                  .slowdowns = slowdowns,
+                                  .error = error};
     TY_CHECK(ty_fold_graph_fill(&fold->graph, program), status, cleanup);
     TY_CHECK(ty_fold_graph_hush(&fold->graph), status, cleanup);
     TY_CHECK(ty_fold_graph_refine(&fold->graph), status, cleanup);
@@ -254,11 +256,11 @@ void ty_fold_free(ty_fold *fold)
     ty_free(fold);
 }
 
-static bool position_reads(const ty_program *program, const ty_costs *costs, uint32_t position)
+static bool position_reads(const ty_program *program, const ty_costs *costs, uint32_t pipeline_rank)
 {
-    for (uint32_t i = 0; i < program->stages[position].instruction_count; i++)
-        if (program->stages[position].instructions[i].op == TY_OP_LOAD &&
-            costs->instructions[position][i].edge_bytes > 0.0)
+    for (uint32_t i = 0; i < program->stages[pipeline_rank].instruction_count; i++)
+        if (program->stages[pipeline_rank].instructions[i].op == TY_OP_LOAD &&
+            costs->instructions[pipeline_rank][i].edge_bytes > 0.0)
             return true;
     return false;
 }
@@ -269,14 +271,14 @@ bool ty_fold_reads_alike(const ty_fold *fold, const ty_program *program, const t
     uint32_t reading = UINT32_MAX;
 
     for (uint32_t p = 0; p < program->stage_count; p++) {
-        const uint32_t first = ty_plan_first_rank(fold->graph.plan, p) * width;
+        const uint32_t first = ty_plan_first_replica(fold->graph.plan, p) * width;
         if (!position_reads(program, costs, p))
             continue;
         for (uint32_t d = 0; d < fold->graph.plan->stages[p].replicas * width; d++) {
             if (reading == UINT32_MAX)
                 reading = fold->classes[first];
             if (d == 0 && fold->firsts[reading] != first)
-                return false; /* of another position */
+                return false; /* of another pipeline rank */
             if (fold->classes[first + d] != reading)
                 return false;
         }
@@ -342,19 +344,19 @@ static uint32_t merge_ways(ty_fold_way *ways, uint32_t count)
     return kept;
 }
 
-uint32_t ty_fold_transfer(const ty_fold *fold, uint32_t process, const ty_instruction *send)
+uint32_t ty_fold_transfer(const ty_fold *fold, uint32_t rank, const ty_instruction *send)
 {
     const ty_fold_graph *graph = &fold->graph;
-    const uint32_t rank = process / graph->width;
-    const uint32_t position = ty_plan_stage_of_rank(graph->plan, rank);
+    const uint32_t stage_replica = rank / graph->width;
+    const uint32_t pipeline_rank = ty_plan_stage_of_replica(graph->plan, stage_replica);
     const ty_fold_key *key =
-        ty_fold_key_of(graph, position, send->peer_stage % graph->position_count);
+        ty_fold_key_of(graph, pipeline_rank, send->peer_stage % graph->pipeline_size);
 
     if (key == NULL)
         return TY_NO_FLOW;
-    const uint32_t replica = rank - ty_plan_first_rank(graph->plan, position);
+    const uint32_t replica = stage_replica - ty_plan_first_replica(graph->plan, pipeline_rank);
     const uint32_t place = replica * key->period + send->micro_batch % key->period;
-    return fold->flows[key->first_edge + place * graph->width + process % graph->width];
+    return fold->flows[key->first_edge + place * graph->width + rank % graph->width];
 }
 
 const ty_pattern_set *ty_fold_patterns(const ty_fold *fold)

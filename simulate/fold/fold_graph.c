@@ -3,28 +3,28 @@
 
 #include "ty_base.h"
 
-const ty_fold_key *ty_fold_key_of(const ty_fold_graph *graph, uint32_t position, uint32_t peer)
+const ty_fold_key *ty_fold_key_of(const ty_fold_graph *graph, uint32_t pipeline_rank, uint32_t peer)
 {
     for (uint32_t k = 0; k < graph->key_count; k++)
-        if (graph->keys[k].position == position && graph->keys[k].peer == peer)
+        if (graph->keys[k].pipeline_rank == pipeline_rank && graph->keys[k].peer == peer)
             return &graph->keys[k];
     return NULL;
 }
 
 /* ---- Finding ------------------------------------------------------------------------------- */
 
-static void add_key(ty_fold_graph *graph, uint32_t position, uint32_t peer, uint32_t *kinds)
+static void add_key(ty_fold_graph *graph, uint32_t pipeline_rank, uint32_t peer, uint32_t *kinds)
 {
-    const uint32_t own = graph->plan->stages[position].replicas;
+    const uint32_t own = graph->plan->stages[pipeline_rank].replicas;
     const uint32_t theirs = graph->plan->stages[peer].replicas;
     const uint32_t own_micro_batches = graph->plan->micro_batches / own;
     uint32_t period = theirs / (uint32_t)greatest_divisor(own, theirs);
 
-    if (ty_fold_key_of(graph, position, peer) != NULL)
+    if (ty_fold_key_of(graph, pipeline_rank, peer) != NULL)
         return;
     if (period > own_micro_batches)
         period = own_micro_batches;
-    graph->keys[graph->key_count++] = (ty_fold_key){.position = position,
+    graph->keys[graph->key_count++] = (ty_fold_key){.pipeline_rank = pipeline_rank,
                                                     .peer = peer,
                                                     .period = period,
                                                     .first_edge = graph->edge_count,
@@ -36,21 +36,21 @@ static void add_key(ty_fold_graph *graph, uint32_t position, uint32_t peer, uint
 /* Transfers in either direction: who only receives has to know of whom. */
 static ty_status find_keys(ty_fold_graph *graph, const ty_program *program, uint32_t *kinds)
 {
-    /* A position talks to the positions before and behind its own. */
+    /* A pipeline rank talks to the pipeline ranks before and behind its own. */
     TY_TRY(ty_check_memory(
-        (graph->keys = ty_alloc((size_t)graph->position_count * 4, sizeof *graph->keys)) != NULL,
+        (graph->keys = ty_alloc((size_t)graph->pipeline_size * 4, sizeof *graph->keys)) != NULL,
         graph->error));
-    for (uint32_t p = 0; p < graph->position_count; p++)
+    for (uint32_t p = 0; p < graph->pipeline_size; p++)
         for (uint32_t i = 0; i < program->stages[p].instruction_count; i++) {
             const ty_instruction *in = &program->stages[p].instructions[i];
             if (in->op != TY_OP_SEND && in->op != TY_OP_RECEIVE)
                 continue;
-            if (graph->key_count == graph->position_count * 4)
+            if (graph->key_count == graph->pipeline_size * 4)
                 return ty_fail(graph->error, TY_EINVAL,
                                "stage %u, instruction %u: a transfer to no neighbour; was the "
                                "program checked?",
                                p, i);
-            add_key(graph, p, in->peer_stage % graph->position_count, kinds);
+            add_key(graph, p, in->peer_stage % graph->pipeline_size, kinds);
         }
     return TY_OK;
 }
@@ -66,7 +66,7 @@ static uint32_t strands_of(const ty_pattern *pattern, uint32_t member,
 static ty_status find_groups(ty_fold_graph *graph)
 {
     ty_strand strands[TY_MOST_STRANDS];
-    ty_status status = ty_pattern_set_fill(&graph->patterns, graph->plan, graph->lanes,
+    ty_status status = ty_pattern_set_fill(&graph->patterns, graph->plan, graph->parallel,
                                            graph->cluster, graph->error);
     uint64_t count = 0;
 
@@ -139,9 +139,9 @@ static ty_status route(ty_fold_graph *graph, ty_fold_edge *edge, uint32_t source
 static ty_status fill_key(ty_fold_graph *graph, const ty_fold_key *key)
 {
     ty_fold_edge *edge = &graph->edges[key->first_edge];
-    const uint32_t first_rank = ty_plan_first_rank(graph->plan, key->position);
-    const uint32_t first_peer = ty_plan_first_rank(graph->plan, key->peer);
-    const uint32_t own = graph->plan->stages[key->position].replicas;
+    const uint32_t first_replica = ty_plan_first_replica(graph->plan, key->pipeline_rank);
+    const uint32_t first_peer = ty_plan_first_replica(graph->plan, key->peer);
+    const uint32_t own = graph->plan->stages[key->pipeline_rank].replicas;
     const uint32_t theirs = graph->plan->stages[key->peer].replicas;
     ty_status status = TY_OK;
 
@@ -149,10 +149,11 @@ static ty_status fill_key(ty_fold_graph *graph, const ty_fold_key *key)
         for (uint32_t phase = 0; phase < key->period; phase++) {
             const uint64_t micro_batch = (uint64_t)phase * own + q;
             const uint32_t peer = first_peer + (uint32_t)(micro_batch % theirs);
-            for (uint32_t lane = 0; status == TY_OK && lane < graph->width; lane++, edge++) {
+            for (uint32_t replica_rank = 0; status == TY_OK && replica_rank < graph->width;
+                 replica_rank++, edge++) {
                 *edge = (ty_fold_edge){.kind = key->first_kind + phase,
-                                       .from = (first_rank + q) * graph->width + lane,
-                                       .to = peer * graph->width + lane,
+                                       .from = (first_replica + q) * graph->width + replica_rank,
+                                       .to = peer * graph->width + replica_rank,
                                        /* The second sender to a receiver that serves several
                                         * differs from the first. */
                                        .turn = (uint32_t)(micro_batch / theirs),
@@ -165,9 +166,9 @@ static ty_status fill_key(ty_fold_graph *graph, const ty_fold_key *key)
     return status;
 }
 
-uint32_t ty_fold_device(const ty_fold_graph *graph, uint32_t process)
+uint32_t ty_fold_device(const ty_fold_graph *graph, uint32_t rank)
 {
-    return ty_plan_device_of_process(graph->plan, process);
+    return ty_plan_device_of_rank(graph->plan, rank);
 }
 
 const ty_fold_group *ty_fold_group_of(const ty_fold_graph *graph, const ty_pattern *pattern,
@@ -196,11 +197,11 @@ static ty_status fill_strand(ty_fold_graph *graph, uint32_t index, const ty_stra
                                                              : first + (l + 1) % strand->count,
                                .first_link = (uint32_t)graph->link_count};
         if (leg->from != leg->to)
-            status = route(graph, edge,
-                           ty_fold_device(graph, ty_pattern_process(graph->plan, pattern, leg->from,
-                                                                    group->side)),
-                           ty_fold_device(graph, ty_pattern_process(graph->plan, pattern, leg->to,
-                                                                    group->side)));
+            status = route(
+                graph, edge,
+                ty_fold_device(graph,
+                               ty_pattern_rank(graph->plan, pattern, leg->from, group->side)),
+                ty_fold_device(graph, ty_pattern_rank(graph->plan, pattern, leg->to, group->side)));
     }
     return status;
 }
@@ -231,11 +232,11 @@ static ty_status fill_group(ty_fold_graph *graph, uint32_t index)
 
 ty_status ty_fold_graph_fill(ty_fold_graph *graph, const ty_program *program)
 {
-    graph->process_count = ty_plan_process_count(graph->plan);
-    graph->position_count = ty_plan_position_count(graph->plan);
-    graph->width = ty_plan_width(graph->plan);
+    graph->rank_count = ty_plan_rank_count(graph->plan);
+    graph->pipeline_size = ty_plan_pipeline_size(graph->plan);
+    graph->width = ty_plan_replica_ranks(graph->plan);
     graph->is_even = true;
-    for (uint32_t p = 1; p < graph->position_count; p++)
+    for (uint32_t p = 1; p < graph->pipeline_size; p++)
         graph->is_even &= graph->plan->stages[p].replicas == graph->plan->stages[0].replicas;
     TY_TRY(find_keys(graph, program, &graph->kind_count));
     TY_TRY(find_groups(graph));
@@ -248,11 +249,11 @@ ty_status ty_fold_graph_fill(ty_fold_graph *graph, const ty_program *program)
     return TY_OK;
 }
 
-/* ---- Lanes that nobody meets ----------------------------------------------------------------- */
+/* ---- Ranks that nobody meets ----------------------------------------------------------------- */
 
 /* The edges over one direction of a link. */
 typedef struct link_use {
-    uint32_t edges, lane_edges;
+    uint32_t edges, parallel_edges;
     bool has_transfers;
     bool has_later, has_earlier; /* of a route: it is not the first link, not the last one */
 } link_use;
@@ -266,7 +267,7 @@ static bool is_alone(const link_use *use)
  * collectives. */
 static bool is_private(const link_use *use)
 {
-    return use->lane_edges == 1 && !use->has_transfers && !(use->has_later && use->has_earlier);
+    return use->parallel_edges == 1 && !use->has_transfers && !(use->has_later && use->has_earlier);
 }
 
 static bool have_all(const ty_fold_graph *graph, const ty_pattern *pattern, const link_use *uses,
@@ -287,13 +288,13 @@ static void count_uses(const ty_fold_graph *graph, link_use *uses)
     for (uint32_t e = 0; e < graph->edge_count; e++) {
         const ty_fold_edge *edge = &graph->edges[e];
         const bool is_transfer = edge->group == TY_NO_EDGE;
-        const bool is_of_lanes =
+        const bool is_inside_replica =
             !is_transfer && graph->patterns.patterns[graph->groups[edge->group].pattern].among !=
-                                TY_LANE_KIND_COUNT;
+                                TY_PARALLELISM_COUNT;
         for (uint32_t i = 0; i < edge->link_count; i++) {
             link_use *use = &uses[graph->links[edge->first_link + i]];
             use->edges++;
-            use->lane_edges += is_of_lanes;
+            use->parallel_edges += is_inside_replica;
             use->has_transfers |= is_transfer;
             use->has_later |= i > 0;
             use->has_earlier |= i + 1 < edge->link_count;
@@ -301,7 +302,7 @@ static void count_uses(const ty_fold_graph *graph, link_use *uses)
     }
 }
 
-/* Edges of lanes come last, so those that stay move up. */
+/* Edges of ranks come last, so those that stay move up. */
 static void drop_quiet_edges(ty_fold_graph *graph)
 {
     uint32_t kept = 0;
@@ -334,7 +335,7 @@ ty_status ty_fold_graph_hush(ty_fold_graph *graph)
     count_uses(graph, uses);
     for (uint32_t p = 0; p < graph->patterns.count; p++) {
         ty_pattern *pattern = &graph->patterns.patterns[p];
-        if (pattern->among == TY_LANE_KIND_COUNT)
+        if (pattern->among == TY_PARALLELISM_COUNT)
             continue;
         pattern->is_quiet = have_all(graph, pattern, uses, is_alone);
         pattern->is_private = have_all(graph, pattern, uses, is_private);
@@ -353,6 +354,6 @@ void ty_fold_graph_clear(ty_fold_graph *graph)
     ty_free(graph->groups);
     ty_free(graph->edges);
     ty_free(graph->links);
-    ty_free(graph->process_colours);
+    ty_free(graph->rank_colours);
     ty_free(graph->link_colours);
 }

@@ -6,11 +6,11 @@
 
 #define TY_NO_EDGE UINT32_MAX
 
-/** Transfers of a position to another one. Replica q's k-th micro-batch goes where its
+/** Transfers of a pipeline rank to another one. Replica q's k-th micro-batch goes where its
  * (k mod period)-th goes. */
 typedef struct ty_fold_key {
-    uint32_t position, peer, period;
-    uint32_t first_edge; /* [replica][period][lane] */
+    uint32_t pipeline_rank, peer, period;
+    uint32_t first_edge; /* [replica][period][rank] */
     uint32_t first_kind;
 } ty_fold_key;
 
@@ -38,10 +38,10 @@ typedef struct ty_fold_edge {
 typedef struct ty_fold_graph {
     const ty_plan *plan;
     const ty_cluster *cluster;
-    ty_routes *routes;              /* of it; NULL: not asked for yet */
-    const ty_lane_exchanges *lanes; /* or NULL */
-    const double *slowdowns;        /* [process] or NULL */
-    uint32_t process_count, position_count, width;
+    ty_routes *routes;                     /* of it; NULL: not asked for yet */
+    const ty_parallel_exchanges *parallel; /* or NULL */
+    const double *slowdowns;               /* [process] or NULL */
+    uint32_t rank_count, pipeline_size, width;
     bool is_even; /* all stages have as many replicas */
     uint32_t key_count, kind_count, edge_count, group_count;
     ty_fold_key *keys;
@@ -51,22 +51,23 @@ typedef struct ty_fold_graph {
     ty_fold_edge *edges;
     uint64_t link_count, link_capacity;
     uint32_t *links; /* of the edges: 2 * link of the cluster, + 1 against its direction */
-    uint64_t *process_colours, *link_colours;
+    uint64_t *rank_colours, *link_colours;
     ty_error *error;
 } ty_fold_graph;
 
 /** Finds keys, groups, edges and their routes. Clear it also after a failure. */
 ty_status ty_fold_graph_fill(ty_fold_graph *graph, const ty_program *program) TY_MUST_CHECK;
-/** Finds the patterns of lanes that are quiet, and drops their edges. */
+/** Finds the patterns of ranks that are quiet, and drops their edges. */
 ty_status ty_fold_graph_hush(ty_fold_graph *graph) TY_MUST_CHECK;
 void ty_fold_graph_clear(ty_fold_graph *graph);
 /** Colours until nothing is told apart any more. */
 ty_status ty_fold_graph_refine(ty_fold_graph *graph) TY_MUST_CHECK;
 /** The key of a transfer; NULL when there is none. */
-const ty_fold_key *ty_fold_key_of(const ty_fold_graph *graph, uint32_t position, uint32_t peer);
+const ty_fold_key *ty_fold_key_of(const ty_fold_graph *graph, uint32_t pipeline_rank,
+                                  uint32_t peer);
 
 /** The device of a process. */
-uint32_t ty_fold_device(const ty_fold_graph *graph, uint32_t process);
+uint32_t ty_fold_device(const ty_fold_graph *graph, uint32_t rank);
 /** Of a pattern of the graph, the group that is its `side`-th. */
 const ty_fold_group *ty_fold_group_of(const ty_fold_graph *graph, const ty_pattern *pattern,
                                       uint32_t side);

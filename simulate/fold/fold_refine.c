@@ -45,8 +45,8 @@ static void colour_edges(ty_fold_graph *graph, uint64_t *next)
         const ty_fold_edge *edge = &graph->edges[e];
         uint64_t colour = join(edge->colour, edge->kind);
         if (edge->group == TY_NO_EDGE) {
-            colour = join(colour, graph->process_colours[edge->from]);
-            colour = join(colour, graph->process_colours[edge->to]);
+            colour = join(colour, graph->rank_colours[edge->from]);
+            colour = join(colour, graph->rank_colours[edge->to]);
         } else {
             colour = join(colour, graph->groups[edge->group].colour);
         }
@@ -79,8 +79,7 @@ static void colour_groups(ty_fold_graph *graph)
         const ty_pattern *pattern = &graph->patterns.patterns[group->pattern];
         uint64_t sum = 0;
         for (uint32_t m = 0; m < pattern->member_count; m++)
-            sum += mix(
-                graph->process_colours[ty_pattern_process(graph->plan, pattern, m, group->side)]);
+            sum += mix(graph->rank_colours[ty_pattern_rank(graph->plan, pattern, m, group->side)]);
         group->colour = join(group->colour, sum);
         sum = 0;
         for (uint32_t e = 0; e < group->edge_count; e++)
@@ -91,28 +90,28 @@ static void colour_groups(ty_fold_graph *graph)
 
 /* Whom a process meets with each of its micro-batches, in order; over which routes; and its groups.
  */
-static void colour_processes(ty_fold_graph *graph, uint64_t *next)
+static void colour_ranks(ty_fold_graph *graph, uint64_t *next)
 {
-    for (uint32_t p = 0; p < graph->process_count; p++)
-        next[p] = graph->process_colours[p];
+    for (uint32_t p = 0; p < graph->rank_count; p++)
+        next[p] = graph->rank_colours[p];
     for (uint32_t k = 0; k < graph->key_count; k++) {
         const ty_fold_key *key = &graph->keys[k];
         const ty_fold_edge *edge = &graph->edges[key->first_edge];
         const uint32_t count =
-            graph->plan->stages[key->position].replicas * key->period * graph->width;
+            graph->plan->stages[key->pipeline_rank].replicas * key->period * graph->width;
         for (uint32_t e = 0; e < count; e++, edge++)
             next[edge->from] =
-                join(join(next[edge->from], graph->process_colours[edge->to]), edge->colour);
+                join(join(next[edge->from], graph->rank_colours[edge->to]), edge->colour);
     }
     for (uint32_t g = 0; g < graph->group_count; g++) {
         const ty_fold_group *group = &graph->groups[g];
         const ty_pattern *pattern = &graph->patterns.patterns[group->pattern];
         for (uint32_t m = 0; m < pattern->member_count; m++) {
-            const uint32_t process = ty_pattern_process(graph->plan, pattern, m, group->side);
-            next[process] = join(next[process], group->colour);
+            const uint32_t rank = ty_pattern_rank(graph->plan, pattern, m, group->side);
+            next[rank] = join(next[rank], group->colour);
         }
     }
-    memcpy(graph->process_colours, next, graph->process_count * sizeof *next);
+    memcpy(graph->rank_colours, next, graph->rank_count * sizeof *next);
 }
 
 /* ---- Until nothing changes ----------------------------------------------------------------- */
@@ -124,16 +123,16 @@ static uint64_t colour_at(const ty_fold_graph *graph, uint64_t i)
 
     if (i < links)
         return graph->link_colours[i];
-    if ((i -= links) < graph->process_count)
-        return graph->process_colours[i];
-    if ((i -= graph->process_count) < graph->edge_count)
+    if ((i -= links) < graph->rank_count)
+        return graph->rank_colours[i];
+    if ((i -= graph->rank_count) < graph->edge_count)
         return graph->edges[i].colour;
     return graph->groups[i - graph->edge_count].colour;
 }
 
 static uint64_t colour_total(const ty_fold_graph *graph)
 {
-    return (uint64_t)ty_cluster_link_count(graph->cluster) * 2 + graph->process_count +
+    return (uint64_t)ty_cluster_link_count(graph->cluster) * 2 + graph->rank_count +
            graph->edge_count + graph->group_count;
 }
 
@@ -158,14 +157,14 @@ static uint64_t count_colours(const ty_fold_graph *graph, uint64_t *table, uint6
 
 static void colour_first(ty_fold_graph *graph)
 {
-    uint32_t process = 0;
+    uint32_t rank = 0;
 
-    for (uint32_t p = 0; p < graph->position_count; p++)
+    for (uint32_t p = 0; p < graph->pipeline_size; p++)
         for (uint32_t q = 0; q < graph->plan->stages[p].replicas * graph->width; q++)
-            graph->process_colours[process++] = mix(p + 1);
-    for (process = 0; graph->slowdowns != NULL && process < graph->process_count; process++)
-        graph->process_colours[process] =
-            join(graph->process_colours[process], bits_of(graph->slowdowns[process]));
+            graph->rank_colours[rank++] = mix(p + 1);
+    for (rank = 0; graph->slowdowns != NULL && rank < graph->rank_count; rank++)
+        graph->rank_colours[rank] =
+            join(graph->rank_colours[rank], bits_of(graph->slowdowns[rank]));
     for (uint32_t l = 0; l < ty_cluster_link_count(graph->cluster) * 2; l++)
         graph->link_colours[l] =
             mix(bits_of(ty_cluster_link(graph->cluster, l / 2)->bandwidth_bytes_per_s));
@@ -188,9 +187,9 @@ ty_status ty_fold_graph_refine(ty_fold_graph *graph)
         size *= 2;
     uint64_t *table = ty_alloc(size, sizeof *table);
     uint64_t *scratch = ty_alloc(total, sizeof *scratch);
-    graph->process_colours = ty_alloc(graph->process_count, sizeof *graph->process_colours);
+    graph->rank_colours = ty_alloc(graph->rank_count, sizeof *graph->rank_colours);
     graph->link_colours = ty_alloc(links, sizeof *graph->link_colours);
-    TY_CHECK(ty_check_memory(table != NULL && scratch != NULL && graph->process_colours != NULL &&
+    TY_CHECK(ty_check_memory(table != NULL && scratch != NULL && graph->rank_colours != NULL &&
                                  graph->link_colours != NULL,
                              graph->error),
              status, cleanup);
@@ -208,7 +207,7 @@ ty_status ty_fold_graph_refine(ty_fold_graph *graph)
         colour_edges(graph, scratch);
         colour_links(graph, scratch);
         colour_groups(graph);
-        colour_processes(graph, scratch);
+        colour_ranks(graph, scratch);
         found = count_colours(graph, table, size);
     } while (found != before);
 

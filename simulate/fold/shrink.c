@@ -5,11 +5,11 @@
 
 #include <string.h>
 
-static ty_status check(const ty_plan *plan, uint32_t rank, ty_error *error)
+static ty_status check(const ty_plan *plan, uint32_t stage_replica, ty_error *error)
 {
-    if (rank >= ty_plan_rank_count(plan))
-        return ty_fail(error, TY_EINVAL, "found rank %u, expected one below %u", rank,
-                       ty_plan_rank_count(plan));
+    if (stage_replica >= ty_plan_stage_replica_count(plan))
+        return ty_fail(error, TY_EINVAL, "found stage replica %u, expected one below %u",
+                       stage_replica, ty_plan_stage_replica_count(plan));
     for (uint32_t s = 0; s < plan->stage_count; s++)
         if (plan->stages[s].replicas != plan->stages[0].replicas)
             return ty_fail(error, TY_EINFEASIBLE,
@@ -38,19 +38,19 @@ static void forget_answer(ty_plan *plan)
     plan->prediction = plan->simulation = (ty_step_summary){0};
 }
 
-ty_status ty_plan_without_replica(const ty_plan *plan, uint32_t rank, ty_plan **out,
+ty_status ty_plan_without_replica(const ty_plan *plan, uint32_t stage_replica, ty_plan **out,
                                   ty_error *error)
 {
-    const uint32_t width = ty_plan_width(plan);
+    const uint32_t width = ty_plan_replica_ranks(plan);
     ty_plan *made = NULL;
-    ty_status status = check(plan, rank, error);
+    ty_status status = check(plan, stage_replica, error);
 
     if (status == TY_OK)
         status = ty_plan_copy(plan, &made, error);
     if (status != TY_OK)
         return status;
-    const uint32_t position = ty_plan_stage_of_rank(plan, rank);
-    const uint32_t lost = rank - ty_plan_first_rank(plan, position);
+    const uint32_t pipeline_rank = ty_plan_stage_of_replica(plan, stage_replica);
+    const uint32_t lost = stage_replica - ty_plan_first_replica(plan, pipeline_rank);
     for (uint32_t s = 0; s < made->stage_count; s++) {
         ty_plan_stage *stage = &made->stages[s];
         memmove(stage->devices + (size_t)lost * width, stage->devices + (size_t)(lost + 1) * width,

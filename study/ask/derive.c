@@ -112,15 +112,15 @@ done:
 
 /* ---- Memory over time ---------------------------------------------------------------------- */
 
-static ty_status put_memory(const ty_plan_inputs *in, const ty_timeline *timeline, uint32_t rank,
-                            ty_json_writer *w, ty_error *error)
+static ty_status put_memory(const ty_plan_inputs *in, const ty_timeline *timeline,
+                            uint32_t stage_replica, ty_json_writer *w, ty_error *error)
 {
     ty_memory_point *points = NULL;
     uint32_t count;
 
-    TY_TRY(ty_memory_curve(in->plan, in->program, timeline, rank, &points, &count, error));
+    TY_TRY(ty_memory_curve(in->plan, in->program, timeline, stage_replica, &points, &count, error));
     ty_json_open(w, NULL, '{');
-    ty_json_put_uint(w, "rank", rank);
+    ty_json_put_uint(w, "rank", stage_replica);
     ty_json_open_flat(w, "time_s", '[');
     for (uint32_t i = 0; i < count; i++)
         ty_json_put_number(w, NULL, points[i].time_s);
@@ -147,8 +147,8 @@ ty_status ty_plan_memory_document(const ty_plan_inputs *in, const ty_timeline *t
     ty_json_open(&w, NULL, '{');
     ty_json_put_string(&w, "schema", "trainyard.simulation/1");
     ty_json_open(&w, "memory_over_time", '[');
-    for (uint32_t p = 0; p < ty_plan_position_count(in->plan); p++)
-        TY_CHECK(put_memory(in, timeline, ty_plan_first_rank(in->plan, p), &w, error), status,
+    for (uint32_t p = 0; p < ty_plan_pipeline_size(in->plan); p++)
+        TY_CHECK(put_memory(in, timeline, ty_plan_first_replica(in->plan, p), &w, error), status,
                  done);
     ty_json_close(&w, ']');
     ty_json_close(&w, '}');

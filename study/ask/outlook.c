@@ -30,7 +30,7 @@ typedef struct faults {
     ty_outlook *out;
 } faults;
 
-/* Seconds of a step of other inputs; slowdowns are of the ranks of the plan as it was. */
+/* Seconds of a step of other inputs; slowdowns are of the stage replicas of the plan as it was. */
 static ty_status simulate_other(const faults *f, const ty_plan_inputs *inputs, bool has_all_ranks,
                                 double *step_time_s, ty_error *error)
 {
@@ -76,9 +76,10 @@ static ty_status rate_without_link(const faults *f, uint32_t link, double *rate,
     return status;
 }
 
-static uint32_t replica_of(const ty_plan *plan, uint32_t rank)
+static uint32_t replica_of(const ty_plan *plan, uint32_t stage_replica)
 {
-    return rank - ty_plan_first_rank(plan, ty_plan_stage_of_rank(plan, rank));
+    return stage_replica -
+           ty_plan_first_replica(plan, ty_plan_stage_of_replica(plan, stage_replica));
 }
 
 /* Marks the replicas that lose a device. @return how many are new */
@@ -87,9 +88,10 @@ static uint32_t lose_replicas(faults *f, bool is_host, uint32_t index)
     const ty_plan *plan = f->inputs->plan;
     uint32_t count = 0;
 
-    for (uint32_t r = 0; r < ty_plan_rank_count(plan); r++)
-        for (uint32_t lane = 0; lane < ty_plan_width(plan); lane++) {
-            const uint32_t device = ty_plan_device_of_lane(plan, r, lane);
+    for (uint32_t r = 0; r < ty_plan_stage_replica_count(plan); r++)
+        for (uint32_t replica_rank = 0; replica_rank < ty_plan_replica_ranks(plan);
+             replica_rank++) {
+            const uint32_t device = ty_plan_device_of_replica_rank(plan, r, replica_rank);
             const uint32_t found =
                 is_host ? ty_cluster_device_host(f->inputs->cluster, device) : device;
             if (found != index || f->is_lost[replica_of(plan, r)])
@@ -247,7 +249,7 @@ ty_status ty_outlook_find(const ty_plan_inputs *inputs, const ty_simulate_option
     out->known = ty_alloc(question->fault_count, sizeof *out->known);
     out->names = ty_alloc(question->fault_count, sizeof *out->names);
     out->rates = ty_alloc(MOST_LOST + 1, sizeof *out->rates);
-    f.is_lost = ty_alloc(ty_plan_rank_count(inputs->plan), sizeof *f.is_lost);
+    f.is_lost = ty_alloc(ty_plan_stage_replica_count(inputs->plan), sizeof *f.is_lost);
     if (out->known == NULL || out->names == NULL || out->rates == NULL || f.is_lost == NULL)
         status = ty_fail(error, TY_ENOMEM, "out of memory");
     else

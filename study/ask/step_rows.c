@@ -80,7 +80,7 @@ ty_status ty_step_seconds(ty_step_unit unit, double value, const ty_plan *plan,
     const bool is_of_tokens = unit == TY_STEP_DEVICE_TOKENS || unit == TY_STEP_TOKENS;
     const double least_s =
         ty_plan_model_flop(plan, cluster) / ty_plan_peak_flop_per_s(plan, cluster);
-    const uint32_t devices = ty_plan_process_count(plan);
+    const uint32_t devices = ty_plan_rank_count(plan);
     const ty_workload *w = plan->workload;
     double seconds = value;
 

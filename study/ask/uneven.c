@@ -152,7 +152,7 @@ static ty_status look_at_blocks(uneven_search *u, ty_uneven *out, ty_error *erro
     if (found.lost_share <= TY_UNEVEN_SHARE)
         return TY_OK;
     /* The search has tried every number of stages, unless one was asked for. */
-    if (how.pipeline_stages > 0 && ty_plan_interleave(u->plan) == 1 && how.replicas == NULL) {
+    if (how.pipeline_stages > 0 && ty_plan_virtual_stages(u->plan) == 1 && how.replicas == NULL) {
         near[0] = largest_divisor(found.count, stages);
         near[0] = 2 * near[0] > stages ? near[0] : 0;
         for (uint32_t n = stages + 1; n <= found.count && n < 2 * stages && near[1] == 0; n++)

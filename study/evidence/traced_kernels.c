@@ -88,7 +88,7 @@ double ty_traced_kernels_s(ty_plan *plan, const ty_program *program, ty_network_
         goto done;
     ty_workload_mark_backward(plan->workload, takes_part);
     seconds = 0;
-    for (uint32_t s = 0; s < plan->stage_count; s += ty_plan_position_count(plan)) {
+    for (uint32_t s = 0; s < plan->stage_count; s += ty_plan_pipeline_size(plan)) {
         const ty_plan_stage *planned = &plan->stages[s];
         const uint32_t end = planned->first_layer + planned->layer_count;
         const double passes = (double)plan->micro_batches / planned->replicas;

@@ -11,7 +11,7 @@
 #define EVALUATE_EVERY 50
 #define STEPS_WHEN_UNTIL 100000
 
-/* What replay lets every instruction take: as long as it was predicted to, but for what lanes
+/* What replay lets every instruction take: as long as it was predicted to, but for what ranks
  * exchange meanwhile, which is played. */
 static ty_status times_copy(const ty_costs *costs, ty_job *job, ty_error *error)
 {

@@ -70,10 +70,10 @@ static double needed_bytes(const ty_job *job, uint32_t processes)
 
     if (job->kind != TY_JOB_TRAIN || job->instruction_s != NULL || plan->memory == NULL)
         return bytes;
-    for (uint32_t r = 0; r < ty_plan_rank_count(plan); r++) {
-        const uint32_t position = ty_plan_stage_of_rank(plan, r);
-        bytes += (double)ty_memory_use_total(&plan->memory[position % plan->stage_count]) *
-                 ty_plan_width(plan);
+    for (uint32_t r = 0; r < ty_plan_stage_replica_count(plan); r++) {
+        const uint32_t pipeline_rank = ty_plan_stage_of_replica(plan, r);
+        bytes += (double)ty_memory_use_total(&plan->memory[pipeline_rank % plan->stage_count]) *
+                 ty_plan_replica_ranks(plan);
     }
     if (ty_server_map_make(plan, &map, NULL) == TY_OK)
         for (uint32_t s = 0; s < plan->servers.count; s++)

@@ -31,7 +31,7 @@ typedef struct reading {
     double experts, chosen, expert_ffn, shared_ffn, dense_layers;
     bool is_gated;
     /* The layout. */
-    double devices, per_host, tp, cp, ep, pp, dp, interleave, micro, batch;
+    double devices, per_host, tp, cp, ep, pp, dp, virtual_stages, micro, batch;
     const char *schedule, *recompute;
     double zero;
     bool sequence_parallel;
@@ -353,11 +353,11 @@ static void read_layout(reading *r)
     r->pp = number(r, "parallel.pp", 1);
     if (!has(r, "parallel.tp"))
         split_model_parallel(r);
-    r->interleave = number(r, "parallel.interleave", 1);
+    r->virtual_stages = number(r, "parallel.interleave", 1);
     if (!has(r, "parallel.interleave") && record->schedule[0] == '\0' && r->pp > 1 &&
         usual(r, "interleave") > 1) {
-        r->interleave = usual(r, "interleave");
-        assume(r, "%.0f chunks a stage", r->interleave);
+        r->virtual_stages = usual(r, "interleave");
+        assume(r, "%.0f chunks a stage", r->virtual_stages);
     }
     rest = r->tp * r->cp * r->pp;
     r->dp =
@@ -442,9 +442,9 @@ static void write_layout(const reading *r)
                  r->cp, r->ep, r->pp, r->dp / r->ep, r->sequence_parallel,
                  r->dp * r->cp > 1 ? r->zero : 0, r->recompute);
     if (r->pp > 1)
-        ty_asked_add(fix, ",schedule=%s", r->interleave > 1 ? "interleaved" : r->schedule);
-    if (r->interleave > 1)
-        ty_asked_add(fix, ",interleave=%.0f", r->interleave);
+        ty_asked_add(fix, ",schedule=%s", r->virtual_stages > 1 ? "interleaved" : r->schedule);
+    if (r->virtual_stages > 1)
+        ty_asked_add(fix, ",interleave=%.0f", r->virtual_stages);
     if (r->micro >= 1)
         ty_asked_add(fix, ",micro_batch=%.0f", r->micro * r->ep);
     if (r->dp * r->cp > 1)

@@ -32,14 +32,14 @@ expect 0 simulate "$scratch/lanes.json" --straggler 3.2=1.5 --per-device --trace
 expect_output "device_utilisation"
 count=$(grep -c '"device_utilisation": \[[^]]*\]' "$scratch/out")
 if [ "$count" = 1 ]; then pass; else fail "found $count lists of devices, expected 1"; fi
-if grep -q "rank 3 (stage 1, replica 1, lane 2)" "$scratch/trace.json"; then pass; else fail "no lane in the trace"; fi
+if grep -q "stage replica 3 (stage 1, replica 1, rank 2)" "$scratch/trace.json"; then pass; else fail "no rank in the trace"; fi
 expect 2 simulate "$scratch/lanes.json" --straggler 3.4=1.5
-expect_error_line "lane 4" "below 4"
+expect_error_line "rank 4" "below 4"
 
 expect 2 simulate "$plan" --straggler 3=x
 expect_error_line "--straggler" "RANK=FACTOR"
 expect 2 simulate "$plan" --straggler 99=2
-expect_error_line "rank 99" "below 16"
+expect_error_line "stage replica 99" "below 16"
 expect 2 simulate "$plan" --straggler spread:500%
 expect_error_line "500%"
 expect 2 simulate "$plan" --slow-link a:b=0.5

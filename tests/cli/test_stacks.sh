@@ -183,7 +183,7 @@ expect 2 estimate sharded.json --stack megatron
 expect_error_line "stack megatron" "zero"
 expect 0 plan -w llama-3-8b -c "2x dgx-a100" --fix tp=16,sp=1,recompute=full --no-simulate -q -o shared-heads.json
 expect 2 estimate shared-heads.json --stack megatron
-expect_error_line "heads of keys and values of their own; found 16 lanes"
+expect_error_line "heads of keys and values of their own; found 16 ranks"
 expect 2 estimate usual.json --stack megatrn
 expect_error_line "did you mean 'megatron'"
 expect 0 simulate other.json --stack trainyard

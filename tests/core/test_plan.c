@@ -1,5 +1,5 @@
-/* Plans: ranks and buckets against closed forms, the check against plans spoilt one way each,
-   files there and back. */
+/* Plans: stage replicas and buckets against closed forms, the check against plans spoilt one way
+   each, files there and back. */
 #include "toy.h"
 
 #include <criterion/criterion.h>
@@ -11,17 +11,18 @@ Test(plan, ranks_go_stage_by_stage)
 {
     for (size_t i = 0; i < toy_spec_count; i++) {
         ty_plan *plan = toy_plan(&toy_specs[i]);
-        uint32_t rank = 0;
+        uint32_t stage_replica = 0;
         for (uint32_t s = 0; s < plan->stage_count; s++) {
-            cr_assert_eq(ty_plan_first_rank(plan, s), rank);
-            for (uint32_t q = 0; q < plan->stages[s].replicas; q++, rank++) {
-                cr_assert_eq(ty_plan_stage_of_rank(plan, rank), s);
-                cr_assert_eq(ty_plan_device_of_rank(plan, rank), TOY_DEVICES - 1 - rank,
-                             "%s rank %u", toy_specs[i].name, rank);
+            cr_assert_eq(ty_plan_first_replica(plan, s), stage_replica);
+            for (uint32_t q = 0; q < plan->stages[s].replicas; q++, stage_replica++) {
+                cr_assert_eq(ty_plan_stage_of_replica(plan, stage_replica), s);
+                cr_assert_eq(ty_plan_device_of_replica(plan, stage_replica),
+                             TOY_DEVICES - 1 - stage_replica, "%s stage replica %u",
+                             toy_specs[i].name, stage_replica);
             }
         }
-        cr_assert_eq(ty_plan_rank_count(plan), rank);
-        cr_assert_eq(ty_plan_first_rank(plan, plan->stage_count), rank);
+        cr_assert_eq(ty_plan_stage_replica_count(plan), stage_replica);
+        cr_assert_eq(ty_plan_first_replica(plan, plan->stage_count), stage_replica);
         ty_plan_free(plan);
     }
 }
@@ -43,7 +44,7 @@ Test(plan, tied_buckets_belong_to_two_stages)
 {
     ty_plan *plan = toy_plan_named("hybrid tied");
     const uint32_t expected[] = {0, 1, 2, 3, 4};
-    uint32_t ranks[5] = {0}, tied = plan->bucket_count - 2;
+    uint32_t stage_replicas[5] = {0}, tied = plan->bucket_count - 2;
 
     /* embed keeps its positions, the matrix 8 x 4 travels alone; down keeps its bias, matrix 4 x 4
      */
@@ -54,10 +55,10 @@ Test(plan, tied_buckets_belong_to_two_stages)
     cr_assert_eq(plan->buckets[1].gradient_bytes, 48);
     cr_assert_eq(ty_plan_tied_stage(plan, 0), 1);
     cr_assert_eq(ty_plan_tied_stage(plan, 3), TY_NO_STAGE, "a user owns nothing");
-    cr_assert_eq(ty_bucket_members(plan, &plan->buckets[tied], ranks), 5);
-    cr_assert_arr_eq(ranks, expected, sizeof expected);
+    cr_assert_eq(ty_bucket_members(plan, &plan->buckets[tied], stage_replicas), 5);
+    cr_assert_arr_eq(stage_replicas, expected, sizeof expected);
     cr_assert_eq(ty_bucket_member_count(plan, &plan->buckets[tied]), 5);
-    cr_assert_eq(ty_bucket_members(plan, &plan->buckets[0], ranks), 3);
+    cr_assert_eq(ty_bucket_members(plan, &plan->buckets[0], stage_replicas), 3);
     ty_plan_free(plan);
 
     plan = toy_plan_named("pipeline tied inside"); /* down and up in one stage: no tied bucket */
@@ -485,7 +486,7 @@ Test(plan, rows_have_room_for_the_tokens_of_a_step)
     cr_expect_eq(ty_rows_check(plan, 0, &error), TY_OK);
     plan->context_parallel = 2;
     cr_expect_eq(ty_rows_check(plan, 0, &error), TY_EINVAL);
-    cr_expect_str_eq(error.message, "found 2 lanes a replica, expected one");
+    cr_expect_str_eq(error.message, "found 2 ranks a replica, expected one");
     ty_plan_free(plan);
 }
 
@@ -938,7 +939,7 @@ Test(plan, rates_of_a_step)
         for (uint32_t l = 0; l < plan->workload->layer_count; l++)
             flop_per_s += plan->workload->layers[l].forward_flop * plan->global_batch / 2;
         ty_step_summary_rate(plan, &s);
-        cr_expect_eq(s.devices, ty_plan_process_count(plan), "%s", toy_specs[i].name);
+        cr_expect_eq(s.devices, ty_plan_rank_count(plan), "%s", toy_specs[i].name);
         cr_expect_float_eq(s.tokens_per_s_per_device * s.devices, 48, 1e-9);
         cr_expect_float_eq(s.tflops_per_device * s.devices * 1e12, flop_per_s, 1e-6 * flop_per_s);
         cr_expect_float_eq(s.mfu * s.devices * 1e9, flop_per_s, 1e-6 * flop_per_s,

@@ -1,5 +1,5 @@
-/* Programs: matching of ranks against brute force, the proof against programs spoilt one way each,
-   files and listings. */
+/* Programs: matching of stage replicas against brute force, the proof against programs spoilt one
+   way each, files and listings. */
 #include "toy.h"
 
 #include <criterion/criterion.h>
@@ -87,35 +87,36 @@ Test(program, transfers_match_one_to_one)
     for (size_t t = 0; t < toy_spec_count; t++) {
         ty_plan *plan = toy_plan(&toy_specs[t]);
         ty_program *program = toy_program(plan);
-        uint32_t ranks = ty_plan_rank_count(plan);
+        uint32_t stage_replicas = ty_plan_stage_replica_count(plan);
 
-        for (uint32_t rank = 0; rank < ranks; rank++) {
-            uint32_t stage = ty_plan_stage_of_rank(plan, rank);
-            uint32_t replica = rank - ty_plan_first_rank(plan, stage);
+        for (uint32_t stage_replica = 0; stage_replica < stage_replicas; stage_replica++) {
+            uint32_t stage = ty_plan_stage_of_replica(plan, stage_replica);
+            uint32_t replica = stage_replica - ty_plan_first_replica(plan, stage);
             for (uint32_t i = 0; i < program->stages[stage].instruction_count; i++) {
                 const ty_instruction *send = at(program, stage, i);
                 uint32_t peer, global, found = 0;
                 if (send->op != TY_OP_SEND)
                     continue;
-                peer = ty_program_peer_rank(plan, rank, send);
+                peer = ty_program_peer_replica(plan, stage_replica, send);
                 global = ty_program_global_micro_batch(plan, stage, replica, send->micro_batch);
                 cr_assert_lt(global, plan->micro_batches);
                 cr_assert_eq(global % plan->stages[stage].replicas, replica);
-                for (uint32_t r = 0; r < ranks; r++) {
-                    uint32_t s = ty_plan_stage_of_rank(plan, r);
+                for (uint32_t r = 0; r < stage_replicas; r++) {
+                    uint32_t s = ty_plan_stage_of_replica(plan, r);
                     for (uint32_t j = 0; j < program->stages[s].instruction_count; j++) {
                         const ty_instruction *receive = at(program, s, j);
                         if (s == send->peer_stage && receive->op == TY_OP_RECEIVE &&
                             receive->direction == send->direction &&
-                            ty_program_global_micro_batch(plan, s, r - ty_plan_first_rank(plan, s),
+                            ty_program_global_micro_batch(plan, s,
+                                                          r - ty_plan_first_replica(plan, s),
                                                           receive->micro_batch) == global) {
                             cr_assert_eq(r, peer, "%s", toy_specs[t].name);
-                            cr_assert_eq(ty_program_peer_rank(plan, r, receive), rank);
+                            cr_assert_eq(ty_program_peer_replica(plan, r, receive), stage_replica);
                             found++;
                         }
                     }
                 }
-                cr_assert_eq(found, 1, "%s rank %u", toy_specs[t].name, rank);
+                cr_assert_eq(found, 1, "%s stage replica %u", toy_specs[t].name, stage_replica);
             }
         }
         ty_program_free(program);
@@ -629,10 +630,12 @@ Test(program, check_refuses_each_flaw)
         {"data parallel one-bit", phase_of_decode, "found phase 1, expected less than 1"},
         {"pipeline of four", load_inside, "only the first and the last stage load"},
         {"pipeline", forward_after_gradient,
-         "deadlock: rank 0 (stage 0) is stuck at the receive of the gradient of micro-batch 0 from "
-         "stage 1 and waits for rank 1 (stage 1), which is stuck at instruction"},
+         "deadlock: stage replica 0 (stage 0) is stuck at the receive of the gradient of "
+         "micro-batch 0 from "
+         "stage 1 and waits for stage replica 1 (stage 1), which is stuck at instruction"},
         {"pipeline tied", collectives_crossed,
-         "deadlock: rank 0 (stage 0) is stuck at the collective of bucket 3 and waits for rank 1 "
+         "deadlock: stage replica 0 (stage 0) is stuck at the collective of bucket 3 and waits for "
+         "stage replica 1 "
          "(stage 1), which is stuck at instruction"},
     };
     for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
@@ -697,8 +700,8 @@ Test(program, backward_may_be_cut_at_buckets)
     ty_plan_free(plan);
 }
 
-/* Linear in the events: 3000 ranks, a quarter of a million of them. */
-Test(program, check_of_many_ranks)
+/* Linear in the events: 3000 stage replicas, a quarter of a million of them. */
+Test(program, check_of_many_replicas)
 {
     const toy_spec spec = {
         "many", false, 3, {0, 2, 4}, {500, 1500, 1000}, 30000, TY_COMPRESSION_FP16, true};
@@ -791,7 +794,7 @@ Test(program, bad_files_are_refused_with_pointer)
 Test(program, listing_is_readable)
 {
     static const char expected[] =
-        "stage 0: ranks 0-1, layers 0-1, 2 micro-batches of 2 each, at most 2 in flight\n"
+        "stage 0: stage replicas 0-1, layers 0-1, 2 micro-batches of 2 each, at most 2 in flight\n"
         "     0  input      load        micro-batch 0  24 B\n"
         "     1  compute    forward     micro-batch 0  layers 0-1 (embed .. down)  after 0\n"
         "     2  send       send        micro-batch 0  activation to stage 1  96 B  after 1\n"
@@ -805,7 +808,7 @@ Test(program, listing_is_readable)
         "    10  collective collective  bucket 0  ring all_reduce of 2  layers 0-1 (embed .. "
         "down)  256 B  after 9\n"
         "    11  compute    update      bucket 0  layers 0-1 (embed .. down)  after 10\n"
-        "stage 1: rank 2, layers 2-5, 4 micro-batches of 2 each, at most 4 in flight\n"
+        "stage 1: stage replica 2, layers 2-5, 4 micro-batches of 2 each, at most 4 in flight\n"
         "     0  input      load        micro-batch 0  24 B\n";
     ty_plan *plan = toy_plan_named("hybrid");
     ty_program *program = toy_program(plan);
@@ -852,7 +855,7 @@ Test(program, survives_each_failing_allocation)
         ty_memory_fail_after(0);
         cr_assert(status == TY_OK || status == TY_ENOMEM);
     }
-    cr_assert_eq(costs->rank_count, 5);
+    cr_assert_eq(costs->stage_replica_count, 5);
     cr_assert_eq(costs->instruction_counts[1], program->stages[1].instruction_count);
     cr_assert_eq(costs->instructions[1][costs->instruction_counts[1] - 1].seconds, 0);
     ty_costs_free(costs);

@@ -53,7 +53,7 @@ static ty_run *make_run(void)
     run->machine = ty_strdup("a toy");
     run->versions = ty_strdup("none");
     run->date = ty_strdup("2020-01-01T00:00:00Z");
-    run->rank_count = 1;
+    run->stage_replica_count = 1;
     run->step_count = 4;
     run->losses = ty_alloc(4, sizeof *run->losses);
     for (uint32_t i = 0; i < 4; i++)

@@ -167,7 +167,7 @@ Test(servers, go_to_a_file_and_back)
     cr_expect_eq(copy->servers.shard, TY_SHARD_TENSOR);
     cr_expect_eq(copy->servers.devices[1], plan->servers.devices[1]);
     cr_expect_eq(ty_plan_launched_count(copy), 6);
-    cr_expect_eq(ty_plan_device_of_process(copy, 5), plan->servers.devices[1]);
+    cr_expect_eq(ty_plan_device_of_rank(copy, 5), plan->servers.devices[1]);
     cr_assert_eq(ty_plan_digest(plan, &digest, NULL), TY_OK);
     copy->servers.shard = TY_SHARD_SIZE;
     cr_assert_eq(ty_plan_digest(copy, &other, NULL), TY_OK);

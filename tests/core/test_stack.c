@@ -172,15 +172,15 @@ Test(stack, plans_it_can_run)
         ty_stack_use use;
         const char *why;
     } limited[] = {
-        {{.lanes = {2}, .has_experts = true, LEFT_OPEN, .sequence_parallel = 0},
-         "2 lanes without sequence parallelism"},
-        {{.lanes = {2}, .has_experts = true, LEFT_OPEN, .sequence_parallel = 1}, NULL},
-        {{.lanes = {2}, .has_experts = true, LEFT_OPEN, .sequence_parallel = -1}, NULL},
-        {{.lanes = {2}, LEFT_OPEN, .sequence_parallel = 0}, NULL},
-        {{.lanes = {1, 1, 4}, .has_experts = true, LEFT_OPEN, .is_fp16 = true},
+        {{.sizes = {2}, .has_experts = true, LEFT_OPEN, .sequence_parallel = 0},
+         "2 ranks without sequence parallelism"},
+        {{.sizes = {2}, .has_experts = true, LEFT_OPEN, .sequence_parallel = 1}, NULL},
+        {{.sizes = {2}, .has_experts = true, LEFT_OPEN, .sequence_parallel = -1}, NULL},
+        {{.sizes = {2}, LEFT_OPEN, .sequence_parallel = 0}, NULL},
+        {{.sizes = {1, 1, 4}, .has_experts = true, LEFT_OPEN, .is_fp16 = true},
          "no expert parallelism in fp16; found 4"},
-        {{.lanes = {1, 1, 4}, .has_experts = true, LEFT_OPEN}, NULL},
-        {{.lanes = {1, 1, 1}, .has_experts = true, LEFT_OPEN, .is_fp16 = true}, NULL},
+        {{.sizes = {1, 1, 4}, .has_experts = true, LEFT_OPEN}, NULL},
+        {{.sizes = {1, 1, 1}, .has_experts = true, LEFT_OPEN, .is_fp16 = true}, NULL},
         {{AGAIN(12, 5, 1)}, "found 12 blocks, 1 of such stages, and 5"},
         {{AGAIN(12, 4, 1)}, NULL},
         {{AGAIN(12, 4, 2)}, "found 12 blocks, 2 of such stages, and 4"},
@@ -198,7 +198,7 @@ Test(stack, plans_it_can_run)
     cr_expect_null(strstr(whole, "\"plans\""), "what can run everything says nothing");
     cr_expect_eq(ddp->plans.schedules, 0);
     cr_expect_eq(titan->plans.zero_levels, fsdp->plans.zero_levels);
-    cr_expect_neq(titan->plans.lanes, fsdp->plans.lanes);
+    cr_expect_neq(titan->plans.parallelism, fsdp->plans.parallelism);
     for (size_t i = 0; i < sizeof wrong / sizeof *wrong; i++) {
         char *broken = changed(text, wrong[i].find, wrong[i].put);
         ty_json_document *document = NULL;
@@ -220,7 +220,7 @@ Test(stack, plans_it_can_run)
     cr_expect_str_eq(error.message,
                      "stack torchtitan: found zero 1, but its levels of ZeRO are 0, 2, 3");
     use = (ty_stack_use){
-        .lanes = {1, 2, 1}, .schedule = -1, .compression = -1, .recompute = -1, .zero = -1};
+        .sizes = {1, 2, 1}, .schedule = -1, .compression = -1, .recompute = -1, .zero = -1};
     cr_expect_eq(ty_stack_check(fsdp, &use, &error), TY_EINVAL);
     cr_expect_str_eq(error.message, "stack pytorch-fsdp has no context parallelism; found 2");
     /* Norms and activation functions alone: of experts by Megatron-Core, of anything by others. */

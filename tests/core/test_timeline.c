@@ -12,17 +12,18 @@ static bool is_near(double a, double b)
     return fabs(a - b) <= 1e-12 * (1 + fabs(b));
 }
 
-/* Every instruction of every rank and step, starting at its own number. */
+/* Every instruction of every stage replica and step, starting at its own number. */
 static ty_timeline *counted_timeline(const ty_plan *plan, const ty_program *program, uint32_t steps)
 {
     ty_timeline *timeline;
     cr_assert_eq(ty_timeline_new(plan, steps, &timeline, NULL), TY_OK);
     for (uint32_t step = 0; step < steps; step++)
-        for (uint32_t rank = 0; rank < timeline->rank_count; rank++) {
-            uint32_t s = ty_plan_stage_of_rank(plan, rank);
+        for (uint32_t stage_replica = 0; stage_replica < timeline->stage_replica_count;
+             stage_replica++) {
+            uint32_t s = ty_plan_stage_of_replica(plan, stage_replica);
             for (uint32_t i = 0; i < program->stages[s].instruction_count; i++)
-                toy_event(timeline, step, rank, i, step * 1e6 + rank * 1e3 + i,
-                          step * 1e6 + rank * 1e3 + i + 1);
+                toy_event(timeline, step, stage_replica, i, step * 1e6 + stage_replica * 1e3 + i,
+                          step * 1e6 + stage_replica * 1e3 + i + 1);
         }
     return timeline;
 }
@@ -51,11 +52,13 @@ Test(timeline, sorts_and_finds)
         cr_assert_eq(ty_timeline_check(plan, program, timeline, "toy", &error), TY_OK, "%s",
                      error.message);
         for (uint32_t step = 0; step < 3; step++)
-            for (uint32_t rank = 0; rank < timeline->rank_count; rank++) {
-                uint32_t s = ty_plan_stage_of_rank(plan, rank);
+            for (uint32_t stage_replica = 0; stage_replica < timeline->stage_replica_count;
+                 stage_replica++) {
+                uint32_t s = ty_plan_stage_of_replica(plan, stage_replica);
                 for (uint32_t i = 0; i < program->stages[s].instruction_count; i++)
-                    cr_assert_eq(ty_timeline_find(timeline, program, plan, step, rank, i)->start_s,
-                                 step * 1e6 + rank * 1e3 + i);
+                    cr_assert_eq(
+                        ty_timeline_find(timeline, program, plan, step, stage_replica, i)->start_s,
+                        step * 1e6 + stage_replica * 1e3 + i);
             }
         ty_timeline_free(timeline);
         ty_program_free(program);
@@ -68,12 +71,13 @@ Test(timeline, check_refuses_each_flaw)
     enum { FORGOTTEN, DOUBLE, NOT_SORTED, NOT_A_NUMBER, INFINITE, BACKWARDS, RANKS, STEPS, FLAWS };
     static const char *const messages[FLAWS] = {
         "toy:/events: found 23 events, expected 8 for each of 3 steps",
-        "toy:/events/5: found instruction 4 of rank 0 in step 0, expected instruction 5 of rank 0 "
+        "toy:/events/5: found instruction 4 of stage replica 0 in step 0, expected instruction 5 "
+        "of stage replica 0 "
         "in step 0",
-        "toy:/events/0: found instruction 1 of rank 0",
+        "toy:/events/0: found instruction 1 of stage replica 0",
         "toy:/events/4: found start nan s",
         "toy:/events/4: found start 4 s and end inf s",
-        "toy:/events/4: found start 4 s and end 3 s of instruction 4 of rank 0 in step 0",
+        "toy:/events/4: found start 4 s and end 3 s of instruction 4 of stage replica 0 in step 0",
         "toy:/rank_count: found 2, expected the plan's 1",
         "expected 8 for each of 2 steps",
     };
@@ -98,7 +102,7 @@ Test(timeline, check_refuses_each_flaw)
             events[4].end_s = HUGE_VAL;
         if (flaw == BACKWARDS)
             events[4].end_s = 3;
-        timeline->rank_count += flaw == RANKS;
+        timeline->stage_replica_count += flaw == RANKS;
         timeline->step_count -= flaw == STEPS;
         cr_expect_eq(ty_timeline_check(plan, program, timeline, "toy", &error), TY_EPARSE);
         cr_expect_not_null(strstr(error.message, messages[flaw]), "\"%s\" lacks \"%s\"",
@@ -178,8 +182,9 @@ Test(timeline, summary_of_one_rank)
 }
 
 /* Two stages, two micro-batches; forward 1 s, backward 2 s, transfer 0.5 s, update 0.25 s, all as
-   early as can be. Rank 0 waits from 2 to 6 for a gradient that is sent from 5.5; rank 1 from 0 to
-   1.5 for an activation that is sent from 1, and has nothing left to do from 8 to 10.25. */
+   early as can be. Stage replica 0 waits from 2 to 6 for a gradient that is sent from 5.5; stage
+   replica 1 from 0 to 1.5 for an activation that is sent from 1, and has nothing left to do from 8
+   to 10.25. */
 Test(timeline, summary_of_a_pipeline)
 {
     static const times events[2][12] = {
@@ -226,9 +231,10 @@ Test(timeline, summary_of_a_pipeline)
     cr_assert_eq(program->stages[0].instruction_count, 11);
     cr_assert_eq(program->stages[1].instruction_count, 12);
     cr_assert_eq(ty_timeline_new(plan, 1, &timeline, NULL), TY_OK);
-    for (uint32_t rank = 0; rank < 2; rank++)
-        for (uint32_t i = 0; i < program->stages[rank].instruction_count; i++)
-            toy_event(timeline, 0, rank, i, events[rank][i].start_s, events[rank][i].end_s);
+    for (uint32_t stage_replica = 0; stage_replica < 2; stage_replica++)
+        for (uint32_t i = 0; i < program->stages[stage_replica].instruction_count; i++)
+            toy_event(timeline, 0, stage_replica, i, events[stage_replica][i].start_s,
+                      events[stage_replica][i].end_s);
     cr_assert_eq(ty_timeline_summarize(plan, program, timeline, &summary, &error), TY_OK, "%s",
                  error.message);
     expect_summary(&summary, &expected, "pipeline");
@@ -244,9 +250,10 @@ static void add_parallel_step(ty_timeline *timeline, uint32_t step, double from,
 {
     static const times events[] = {{0, 0},    {0, 1},   {1, 3},    {3, 4},  {4, 4.5},
                                    {4, 4.25}, {4.5, 5}, {4.25, 6}, {6, 6.5}};
-    for (uint32_t rank = 0; rank < 2; rank++)
+    for (uint32_t stage_replica = 0; stage_replica < 2; stage_replica++)
         for (uint32_t i = 0; i < 9; i++)
-            toy_event(timeline, step, rank, i, from + events[i].start_s + (i > 0 ? load_s : 0),
+            toy_event(timeline, step, stage_replica, i,
+                      from + events[i].start_s + (i > 0 ? load_s : 0),
                       from + events[i].end_s + load_s);
 }
 

@@ -328,10 +328,10 @@ ty_program *toy_program(const ty_plan *plan)
     return program;
 }
 
-void toy_event(ty_timeline *timeline, uint32_t step, uint32_t rank, uint32_t instruction,
+void toy_event(ty_timeline *timeline, uint32_t step, uint32_t stage_replica, uint32_t instruction,
                double start_s, double end_s)
 {
-    ty_event event = {rank, step, instruction, start_s, end_s};
+    ty_event event = {stage_replica, step, instruction, start_s, end_s};
     cr_assert_eq(ty_timeline_add(timeline, &event), TY_OK);
 }
 

@@ -43,7 +43,7 @@ ty_plan *toy_plan_named(const char *name);
 ty_program *toy_program(const ty_plan *plan);
 
 /* Adds an event. */
-void toy_event(ty_timeline *timeline, uint32_t step, uint32_t rank, uint32_t instruction,
+void toy_event(ty_timeline *timeline, uint32_t step, uint32_t stage_replica, uint32_t instruction,
                double start_s, double end_s);
 
 /* The whole text that a value writes as JSON. Free with ty_free. */

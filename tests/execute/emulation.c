@@ -102,7 +102,7 @@ static void load(const emulation *e, uint32_t t, uint32_t m)
 /* Bytes of a micro-batch across the cut before a stage. */
 static uint64_t cut_bytes(const emulation *e, uint32_t stage, ty_direction direction)
 {
-    ty_plan whole = *e->plan; /* what is emulated has no lanes */
+    ty_plan whole = *e->plan; /* what is emulated has no ranks */
 
     whole.tensor_parallel = whole.context_parallel = whole.expert_parallel = 0;
     whole.sequence_parallel = false;

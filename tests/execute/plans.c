@@ -115,7 +115,7 @@ static bool divide_rows(ty_plan *plan, const plan_shape *shape, ty_bucket *bucke
     return false;
 }
 
-/* Experts that lanes divide have a bucket behind that of all else in their layers. */
+/* Experts that ranks divide have a bucket behind that of all else in their layers. */
 static void add_layers(ty_plan *plan, const plan_shape *shape, ty_bucket bucket)
 {
     uint64_t experts = 0;
@@ -128,7 +128,7 @@ static void add_layers(ty_plan *plan, const plan_shape *shape, ty_bucket bucket)
         add_bucket(plan, shape, bucket);
 }
 
-/* Whether a bag that lanes divide comes before a layer and another behind. */
+/* Whether a bag that ranks divide comes before a layer and another behind. */
 static bool cuts_tables(const ty_plan *plan, uint32_t layer)
 {
     const uint32_t first = ty_plan_tables(plan).first_bag;
@@ -178,9 +178,9 @@ static void add_stages(ty_plan *plan, const plan_shape *shape)
         stage->recompute = shape->recompute;
         stage->recompute_blocks = shape->recompute_blocks;
         stage->devices =
-            ty_alloc((size_t)stage->replicas * ty_plan_width(plan), sizeof *stage->devices);
-        for (uint32_t d = 0; d < stage->replicas * ty_plan_width(plan); d++)
-            stage->devices[d] = ty_plan_first_rank(plan, s) * ty_plan_width(plan) + d;
+            ty_alloc((size_t)stage->replicas * ty_plan_replica_ranks(plan), sizeof *stage->devices);
+        for (uint32_t d = 0; d < stage->replicas * ty_plan_replica_ranks(plan); d++)
+            stage->devices[d] = ty_plan_first_replica(plan, s) * ty_plan_replica_ranks(plan) + d;
     }
 }
 
@@ -247,10 +247,10 @@ ty_plan *make_plan(const char *workload, const plan_shape *shape)
     /* The usual rate for the usual batch; tests have smaller ones and should not diverge. */
     plan->optimizer.learning_rate *= (double)shape->global_batch / plan->workload->global_batch;
     plan->seed = 42;
-    plan->interleave = shape->interleave;
+    plan->virtual_stages = shape->virtual_stages;
     plan->zero = shape->zero;
     plan->staleness = shape->staleness;
-    plan->tensor_parallel = shape->lanes;
+    plan->tensor_parallel = shape->tp;
     plan->sequence_parallel = shape->divides_sequence;
     plan->context_parallel = shape->contexts;
     plan->expert_parallel = shape->experts;
@@ -262,7 +262,7 @@ ty_plan *make_plan(const char *workload, const plan_shape *shape)
     if (shape->servers > 0)
         plan->servers.devices = ty_alloc(shape->servers, sizeof *plan->servers.devices);
     for (uint32_t k = 0; k < shape->servers; k++)
-        plan->servers.devices[k] = ty_plan_process_count(plan) + k;
+        plan->servers.devices[k] = ty_plan_rank_count(plan) + k;
     plan->buckets = ty_alloc(2 * plan->stage_count * shape->buckets + plan->workload->layer_count,
                              sizeof *plan->buckets);
     for (uint32_t s = 0; s < plan->stage_count; s++)

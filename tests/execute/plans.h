@@ -17,12 +17,12 @@ typedef struct plan_shape {
     ty_recompute recompute;
     uint32_t recompute_blocks;
     uint32_t frozen; /* layers before this one are */
-    uint32_t interleave, zero, staleness;
+    uint32_t virtual_stages, zero, staleness;
     uint32_t lag;     /* of actors: a first stage of replicas, with a first cut at layer 0 */
     bool is_reversed; /* buckets are exchanged in the reverse of their order, where they can */
     uint32_t local_steps;
     const char *cluster; /* one-line description of what it is planned for; NULL: nothing known */
-    uint32_t lanes;      /* tensor parallel; 0: 1 */
+    uint32_t tp;         /* tensor parallel; 0: 1 */
     bool divides_sequence;
     uint32_t contexts, experts; /* context and expert parallel; 0: 1 */
     ty_table_shard tables;      /* how experts divide them */

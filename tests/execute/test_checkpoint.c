@@ -25,7 +25,7 @@ static const plan_shape shapes[] = {
     {"zero 3, 3 replicas", .replicas = {3}, .buckets = 2, .global_batch = 24, .micro_batch_size = 4,
      .zero = 3},
     {"interleaved 2 x 2", .schedule = TY_INTERLEAVED, .replicas = {1, 1, 1, 1}, .cuts = {2, 4, 5},
-     .buckets = 1, BATCH, .interleave = 2},
+     .buckets = 1, BATCH, .virtual_stages = 2},
     {"pipedream 3 stages", .schedule = TY_PIPEDREAM, .replicas = {1, 1, 1}, .cuts = {2, 4},
      .buckets = 1, .global_batch = 24, .micro_batch_size = 12},
     {"2bw 2 stages", .schedule = TY_PIPEDREAM_2BW, .replicas = {1, 1}, .cuts = {3}, .buckets = 1,
@@ -44,15 +44,15 @@ static const plan_shape shapes[] = {
      .compression = {.kind = TY_COMPRESSION_ONE_BIT}},
     {"data parallel 2, ternary", .replicas = {2}, .buckets = 2, BATCH,
      .compression = {.kind = TY_COMPRESSION_TERNARY}},
-    {"data parallel 2 of 2 lanes, zero 1", .replicas = {2}, .buckets = 2, .global_batch = 8,
-     .micro_batch_size = 2, .zero = 1, .lanes = 2},
-    {"1f1b 2 stages of 2 lanes along the sequence", .schedule = TY_ONE_F_ONE_B, .replicas = {1, 1},
-     .cuts = {13}, .buckets = 2, .global_batch = 8, .micro_batch_size = 2, .lanes = 2,
+    {"data parallel 2 of 2 ranks, zero 1", .replicas = {2}, .buckets = 2, .global_batch = 8,
+     .micro_batch_size = 2, .zero = 1, .tp = 2},
+    {"1f1b 2 stages of 2 ranks along the sequence", .schedule = TY_ONE_F_ONE_B, .replicas = {1, 1},
+     .cuts = {13}, .buckets = 2, .global_batch = 8, .micro_batch_size = 2, .tp = 2,
      .divides_sequence = true},
     {"data parallel 2 of 2 contexts, zero 1", .replicas = {2}, .buckets = 2, .global_batch = 8,
      .micro_batch_size = 2, .zero = 1, .contexts = 2},
-    {"2 contexts of 2 lanes", .replicas = {1}, .buckets = 2, .global_batch = 8,
-     .micro_batch_size = 2, .lanes = 2, .contexts = 2},
+    {"2 contexts of 2 ranks", .replicas = {1}, .buckets = 2, .global_batch = 8,
+     .micro_batch_size = 2, .tp = 2, .contexts = 2},
     {"data parallel 2 of 2 experts, zero 1", .replicas = {2}, .buckets = 2, .global_batch = 8,
      .micro_batch_size = 2, .zero = 1, .experts = 2},
     {"1f1b 2 stages of 2 experts", .schedule = TY_ONE_F_ONE_B, .replicas = {1, 1}, .cuts = {7},
@@ -60,9 +60,9 @@ static const plan_shape shapes[] = {
     {"2 experts of 2 contexts, top-k", .replicas = {1}, .buckets = 2, .global_batch = 8,
      .micro_batch_size = 4, .contexts = 2, .experts = 2,
      .compression = {.kind = TY_COMPRESSION_TOP_K, .ratio = 0.1}},
-    {"data parallel 2 of 2 lanes of tables by row", .replicas = {2}, .buckets = 2,
+    {"data parallel 2 of 2 ranks of tables by row", .replicas = {2}, .buckets = 2,
      .global_batch = 128, .micro_batch_size = 32, .experts = 2, .tables = TY_TABLES_ROW},
-    {"data parallel 2 of 2 lanes of tables, zero 1", .replicas = {2}, .buckets = 2,
+    {"data parallel 2 of 2 ranks of tables, zero 1", .replicas = {2}, .buckets = 2,
      .global_batch = 128, .micro_batch_size = 32, .zero = 1, .experts = 2,
      .tables = TY_TABLES_TABLE},
     {"data parallel 2, int8", .replicas = {2}, .buckets = 2, BATCH,
@@ -120,10 +120,10 @@ static ty_status run_plan(const fixture *f, ty_plan *plan, uint32_t steps, bool 
 static ty_status run(const fixture *f, const plan_shape *shape, uint32_t steps, bool resume,
                      ty_run **out, ty_error *error)
 {
-    const char *workload = shape->tables != TY_TABLES_WHOLE          ? "dlrm-tiny"
-                           : shape->experts > 1                      ? moe_small
-                           : shape->lanes > 1 || shape->contexts > 1 ? "gpt-tiny sequence=16"
-                                                                     : "mlp";
+    const char *workload = shape->tables != TY_TABLES_WHOLE       ? "dlrm-tiny"
+                           : shape->experts > 1                   ? moe_small
+                           : shape->tp > 1 || shape->contexts > 1 ? "gpt-tiny sequence=16"
+                                                                  : "mlp";
 
     return run_plan(f, make_plan(narrow(workload), shape), steps, resume, out, error);
 }
@@ -651,12 +651,12 @@ Test(checkpoint, what_the_state_depends_on_must_be_the_same)
         {"sets of weights",
          {"a", .schedule = TY_PIPEDREAM, .replicas = {1, 1}, .cuts = {3}, .buckets = 1, BATCH},
          {"b", .schedule = TY_PIPEDREAM, .replicas = {1, 1}, .cuts = {3}, .buckets = 1, TWICE}},
-        {"experts of each lane",
+        {"experts of each rank",
          {"a", .replicas = {1}, .buckets = 1, .global_batch = 8, .micro_batch_size = 4,
           .experts = 2},
          {"b", .replicas = {1}, .buckets = 1, .global_batch = 8, .micro_batch_size = 4,
           .experts = 4}},
-        {"tables of each lane",
+        {"tables of each rank",
          {"a", .replicas = {1}, .buckets = 1, .global_batch = 128, .micro_batch_size = 64,
           .experts = 2, .tables = TY_TABLES_ROW},
          {"b", .replicas = {1}, .buckets = 1, .global_batch = 128, .micro_batch_size = 64,

@@ -23,7 +23,7 @@ static const plan_shape shapes[] = {
      .schedule = TY_INTERLEAVED,
      .replicas = {1, 1, 1, 1},
      .cuts = {2, 4, 5},
-     .interleave = 2},
+     .virtual_stages = 2},
 };
 
 /* All ranks of a plan, none of which runs. */
@@ -45,7 +45,7 @@ static ranks ranks_open(const plan_shape *shape)
     whole.global_batch = 8;
     whole.micro_batch_size = 1;
     r.plan = make_plan("mlp", &whole);
-    r.count = ty_plan_rank_count(r.plan);
+    r.count = ty_plan_stage_replica_count(r.plan);
     cr_assert_eq(ty_plan_lower(r.plan, &r.program, &error), TY_OK, "%s", error.message);
     cr_assert_eq(ty_transport_local(r.count, r.transports, &error), TY_OK, "%s", error.message);
     for (uint32_t i = 0; i < r.count; i++) {
@@ -82,7 +82,7 @@ static uint32_t receive_of(const ranks *r, uint32_t from, const ty_instruction *
 
         if (t->op == TY_OP_RECEIVE && t->direction == send->direction &&
             t->stage == send->peer_stage && t->peer_stage == send->stage &&
-            ty_program_peer_rank(r->plan, to, t) == from &&
+            ty_program_peer_replica(r->plan, to, t) == from &&
             ty_program_global_micro_batch(r->plan, t->stage, peer->replica, t->micro_batch) == m)
             return i;
     }
@@ -103,7 +103,7 @@ static uint32_t rank_check(const ranks *r, const char *name, uint32_t from, uint
 
         if (send->op != TY_OP_SEND)
             continue;
-        to = ty_program_peer_rank(r->plan, from, send);
+        to = ty_program_peer_replica(r->plan, from, send);
         receive = receive_of(r, from, send, to);
         cr_assert_neq(receive, NO_INDEX, "%s: a send of rank %u is received by nobody", name, from);
         for (uint32_t step = first; step < first + STRETCH; step++) {

@@ -231,11 +231,12 @@ Test(oracle, interleaved)
 {
     static const plan_shape shapes[] = {
         {"interleaved 2 x 2", INTERLEAVED, .replicas = {1, 1, 1, 1}, .cuts = {2, 4, 5},
-         .buckets = 1, BATCH, .interleave = 2},
+         .buckets = 1, BATCH, .virtual_stages = 2},
         {"interleaved 2 x 3", INTERLEAVED, .replicas = {1, 1, 1, 1, 1, 1}, .cuts = {2, 3, 4, 5, 6},
-         .buckets = 1, BATCH, .interleave = 3},
+         .buckets = 1, BATCH, .virtual_stages = 3},
         {"interleaved 2 x 2, two replicas, recompute", INTERLEAVED, .replicas = {2, 2, 2, 2},
-         .cuts = {2, 3, 5}, .buckets = 2, BATCH, .interleave = 2, .recompute = TY_RECOMPUTE_FULL},
+         .cuts = {2, 3, 5}, .buckets = 2, BATCH, .virtual_stages = 2,
+         .recompute = TY_RECOMPUTE_FULL},
     };
 
     compare("mlp", shapes, sizeof shapes / sizeof shapes[0], 10, 1e-5, 1e-5);
@@ -256,9 +257,9 @@ Test(oracle, sharded)
         {"1f1b 2+1, zero 2", ONE_F_ONE_B, .replicas = {2, 1}, .cuts = {5}, .buckets = 2, BATCH,
          .zero = 2},
         {"interleaved 2 x 2 of 2, zero 1", INTERLEAVED, .replicas = {2, 2, 2, 2}, .cuts = {2, 3, 5},
-         .buckets = 1, BATCH, .interleave = 2, .zero = 1},
+         .buckets = 1, BATCH, .virtual_stages = 2, .zero = 1},
         {"interleaved 2 x 2 of 2, zero 3", INTERLEAVED, .replicas = {2, 2, 2, 2}, .cuts = {2, 3, 5},
-         .buckets = 1, BATCH, .interleave = 2, .zero = 3},
+         .buckets = 1, BATCH, .virtual_stages = 2, .zero = 3},
     };
     static const plan_shape tied[] = {
         {"zero 3, 2 replicas", .replicas = {2}, .buckets = 3, .global_batch = 8,
@@ -319,7 +320,7 @@ Test(oracle, gpt_tiny)
         {"zb-2p 3 stages", ZERO_BUBBLE_2P, .replicas = {1, 1, 1}, .cuts = {7, 13}, .buckets = 1,
          BATCH},
         {"interleaved 2 x 2", INTERLEAVED, .replicas = {1, 1, 1, 1}, .cuts = {7, 13, 19},
-         .buckets = 1, BATCH, .interleave = 2},
+         .buckets = 1, BATCH, .virtual_stages = 2},
     };
 
     compare("gpt-tiny sequence=32", shapes, sizeof shapes / sizeof shapes[0], 12, 1e-5, 1e-3);
@@ -342,62 +343,62 @@ Test(oracle, frozen_gpt_tiny)
     compare("gpt-tiny sequence=32", shapes, sizeof shapes / sizeof shapes[0], 12, 1e-5, 1e-3);
 }
 
-/* Lanes: heads, hidden features and words in parts, and with `divides_sequence` the rest along the
+/* Ranks: heads, hidden features and words in parts, and with `divides_sequence` the rest along the
  * sequence. */
-Test(oracle, lanes)
+Test(oracle, ranks)
 {
     static const plan_shape shapes[] = {
-        {"2 lanes", .replicas = {1}, .buckets = 2, BATCH, .lanes = 2},
-        {"4 lanes", .replicas = {1}, .buckets = 1, .global_batch = 8, .micro_batch_size = 4,
-         .lanes = 4},
-        {"data parallel 2, 2 lanes", .replicas = {2}, .buckets = 3, BATCH, .lanes = 2},
-        {"data parallel 2, 2 lanes, zero 2", .replicas = {2}, .buckets = 2, BATCH, .lanes = 2,
+        {"2 ranks", .replicas = {1}, .buckets = 2, BATCH, .tp = 2},
+        {"4 ranks", .replicas = {1}, .buckets = 1, .global_batch = 8, .micro_batch_size = 4,
+         .tp = 4},
+        {"data parallel 2, 2 ranks", .replicas = {2}, .buckets = 3, BATCH, .tp = 2},
+        {"data parallel 2, 2 ranks, zero 2", .replicas = {2}, .buckets = 2, BATCH, .tp = 2,
          .zero = 2},
-        {"gpipe 2 stages of 2 lanes", GPIPE, .replicas = {1, 1}, .cuts = {13}, .buckets = 1, BATCH,
-         .lanes = 2},
-        {"1f1b 2 stages of 2 lanes, selective", ONE_F_ONE_B, .replicas = {1, 1}, .cuts = {7},
-         .buckets = 2, .global_batch = 8, .micro_batch_size = 2, .lanes = 2,
+        {"gpipe 2 stages of 2 ranks", GPIPE, .replicas = {1, 1}, .cuts = {13}, .buckets = 1, BATCH,
+         .tp = 2},
+        {"1f1b 2 stages of 2 ranks, selective", ONE_F_ONE_B, .replicas = {1, 1}, .cuts = {7},
+         .buckets = 2, .global_batch = 8, .micro_batch_size = 2, .tp = 2,
          .recompute = TY_RECOMPUTE_SELECTIVE},
-        {"1f1b 2 stages of 2 lanes, full, loss alone", ONE_F_ONE_B, .replicas = {1, 1},
-         .cuts = {27}, .buckets = 1, BATCH, .lanes = 2, .recompute = TY_RECOMPUTE_FULL},
-        {"interleaved 2 x 2 of 2 lanes", INTERLEAVED, .replicas = {1, 1, 1, 1}, .cuts = {7, 13, 19},
-         .buckets = 1, BATCH, .interleave = 2, .lanes = 2},
-        {"zb-h1 2 stages of 2 lanes", ZERO_BUBBLE, .replicas = {1, 1}, .cuts = {13}, .buckets = 1,
-         BATCH, .lanes = 2},
+        {"1f1b 2 stages of 2 ranks, full, loss alone", ONE_F_ONE_B, .replicas = {1, 1},
+         .cuts = {27}, .buckets = 1, BATCH, .tp = 2, .recompute = TY_RECOMPUTE_FULL},
+        {"interleaved 2 x 2 of 2 ranks", INTERLEAVED, .replicas = {1, 1, 1, 1}, .cuts = {7, 13, 19},
+         .buckets = 1, BATCH, .virtual_stages = 2, .tp = 2},
+        {"zb-h1 2 stages of 2 ranks", ZERO_BUBBLE, .replicas = {1, 1}, .cuts = {13}, .buckets = 1,
+         BATCH, .tp = 2},
     };
 
     compare("gpt-tiny sequence=32", shapes, sizeof shapes / sizeof shapes[0], 6, 1e-5, 1e-3);
 }
 
-Test(oracle, lanes_along_the_sequence)
+Test(oracle, ranks_along_the_sequence)
 {
     static const plan_shape shapes[] = {
-        {"2 lanes", .replicas = {1}, .buckets = 2, BATCH, .lanes = 2, .divides_sequence = true},
-        {"4 lanes", .replicas = {1}, .buckets = 1, .global_batch = 8, .micro_batch_size = 4,
-         .lanes = 4, .divides_sequence = true},
-        {"data parallel 2, 2 lanes", .replicas = {2}, .buckets = 3, .global_batch = 8,
-         .micro_batch_size = 2, .lanes = 2, .divides_sequence = true},
-        {"data parallel 2, 2 lanes, zero 3", .replicas = {2}, .buckets = 2, BATCH, .lanes = 2,
+        {"2 ranks", .replicas = {1}, .buckets = 2, BATCH, .tp = 2, .divides_sequence = true},
+        {"4 ranks", .replicas = {1}, .buckets = 1, .global_batch = 8, .micro_batch_size = 4,
+         .tp = 4, .divides_sequence = true},
+        {"data parallel 2, 2 ranks", .replicas = {2}, .buckets = 3, .global_batch = 8,
+         .micro_batch_size = 2, .tp = 2, .divides_sequence = true},
+        {"data parallel 2, 2 ranks, zero 3", .replicas = {2}, .buckets = 2, BATCH, .tp = 2,
          .divides_sequence = true, .zero = 3},
-        {"gpipe 2 stages of 2 lanes", GPIPE, .replicas = {1, 1}, .cuts = {13}, .buckets = 1, BATCH,
-         .lanes = 2, .divides_sequence = true},
-        {"1f1b 2 stages of 2 lanes, selective", ONE_F_ONE_B, .replicas = {1, 1}, .cuts = {7},
-         .buckets = 2, .global_batch = 8, .micro_batch_size = 2, .lanes = 2,
-         .divides_sequence = true, .recompute = TY_RECOMPUTE_SELECTIVE},
-        {"1f1b 2 stages of 2 lanes, full, loss alone", ONE_F_ONE_B, .replicas = {1, 1},
-         .cuts = {27}, .buckets = 1, BATCH, .lanes = 2, .divides_sequence = true,
+        {"gpipe 2 stages of 2 ranks", GPIPE, .replicas = {1, 1}, .cuts = {13}, .buckets = 1, BATCH,
+         .tp = 2, .divides_sequence = true},
+        {"1f1b 2 stages of 2 ranks, selective", ONE_F_ONE_B, .replicas = {1, 1}, .cuts = {7},
+         .buckets = 2, .global_batch = 8, .micro_batch_size = 2, .tp = 2, .divides_sequence = true,
+         .recompute = TY_RECOMPUTE_SELECTIVE},
+        {"1f1b 2 stages of 2 ranks, full, loss alone", ONE_F_ONE_B, .replicas = {1, 1},
+         .cuts = {27}, .buckets = 1, BATCH, .tp = 2, .divides_sequence = true,
          .recompute = TY_RECOMPUTE_FULL},
-        {"interleaved 2 x 2 of 2 lanes", INTERLEAVED, .replicas = {1, 1, 1, 1}, .cuts = {7, 13, 19},
-         .buckets = 1, BATCH, .interleave = 2, .lanes = 2, .divides_sequence = true},
-        {"zb-h1 2 stages of 2 lanes", ZERO_BUBBLE, .replicas = {1, 1}, .cuts = {13}, .buckets = 1,
-         .global_batch = 8, .micro_batch_size = 2, .lanes = 2, .divides_sequence = true},
+        {"interleaved 2 x 2 of 2 ranks", INTERLEAVED, .replicas = {1, 1, 1, 1}, .cuts = {7, 13, 19},
+         .buckets = 1, BATCH, .virtual_stages = 2, .tp = 2, .divides_sequence = true},
+        {"zb-h1 2 stages of 2 ranks", ZERO_BUBBLE, .replicas = {1, 1}, .cuts = {13}, .buckets = 1,
+         .global_batch = 8, .micro_batch_size = 2, .tp = 2, .divides_sequence = true},
     };
 
     compare("gpt-tiny sequence=32", shapes, sizeof shapes / sizeof shapes[0], 6, 1e-5, 1e-3);
 }
 
-/* Context lanes: each has its runs of every sequence. */
-Test(oracle, context_lanes)
+/* Context-parallel ranks: each has its runs of every sequence. */
+Test(oracle, context_ranks)
 {
     static const plan_shape shapes[] = {
         {"2 contexts", .replicas = {1}, .buckets = 2, BATCH, .contexts = 2},
@@ -418,7 +419,7 @@ Test(oracle, context_lanes)
         {"1f1b 2 stages of 2 contexts, full, loss alone", ONE_F_ONE_B, .replicas = {1, 1},
          .cuts = {27}, .buckets = 1, BATCH, .contexts = 2, .recompute = TY_RECOMPUTE_FULL},
         {"interleaved 2 x 2 of 2 contexts", INTERLEAVED, .replicas = {1, 1, 1, 1},
-         .cuts = {7, 13, 19}, .buckets = 1, BATCH, .interleave = 2, .contexts = 2},
+         .cuts = {7, 13, 19}, .buckets = 1, BATCH, .virtual_stages = 2, .contexts = 2},
         {"zb-h1 2 stages of 2 contexts", ZERO_BUBBLE, .replicas = {1, 1}, .cuts = {13},
          .buckets = 1, BATCH, .contexts = 2},
         {"2 contexts, top-k 1", .replicas = {1}, .buckets = 2, BATCH, .contexts = 2,
@@ -430,19 +431,19 @@ Test(oracle, context_lanes)
     compare("gpt-tiny sequence=32", shapes, sizeof shapes / sizeof shapes[0], 6, 1e-5, 1e-3);
 }
 
-Test(oracle, context_and_tensor_lanes)
+Test(oracle, context_and_tensor_ranks)
 {
     static const plan_shape shapes[] = {
-        {"2 x 2", .replicas = {1}, .buckets = 2, BATCH, .lanes = 2, .contexts = 2},
+        {"2 x 2", .replicas = {1}, .buckets = 2, BATCH, .tp = 2, .contexts = 2},
         {"2 x 2 along the sequence", .replicas = {1}, .buckets = 2, .global_batch = 8,
-         .micro_batch_size = 2, .lanes = 2, .contexts = 2, .divides_sequence = true},
-        {"2 x 4 along the sequence, zero 1", .replicas = {1}, .buckets = 2, BATCH, .lanes = 2,
+         .micro_batch_size = 2, .tp = 2, .contexts = 2, .divides_sequence = true},
+        {"2 x 4 along the sequence, zero 1", .replicas = {1}, .buckets = 2, BATCH, .tp = 2,
          .contexts = 4, .divides_sequence = true, .zero = 1},
-        {"data parallel 2, 2 x 2", .replicas = {2}, .buckets = 1, BATCH, .lanes = 2, .contexts = 2},
+        {"data parallel 2, 2 x 2", .replicas = {2}, .buckets = 1, BATCH, .tp = 2, .contexts = 2},
         {"1f1b 2 stages of 2 x 2", ONE_F_ONE_B, .replicas = {1, 1}, .cuts = {13}, .buckets = 2,
-         BATCH, .lanes = 2, .contexts = 2},
+         BATCH, .tp = 2, .contexts = 2},
         {"zb-h1 2 stages of 2 x 2 along the sequence", ZERO_BUBBLE, .replicas = {1, 1},
-         .cuts = {13}, .buckets = 1, .global_batch = 8, .micro_batch_size = 2, .lanes = 2,
+         .cuts = {13}, .buckets = 1, .global_batch = 8, .micro_batch_size = 2, .tp = 2,
          .contexts = 2, .divides_sequence = true},
     };
 
@@ -482,23 +483,23 @@ static ty_run *evaluated(ty_plan *plan, const char *directory, ty_target until)
     job->until = until;
     job->evaluate_every = 2;
     cr_assert_eq(
-        ty_execute_job_locally(job, ty_plan_process_count(plan), &(ty_execute_options){0}, &error),
+        ty_execute_job_locally(job, ty_plan_rank_count(plan), &(ty_execute_options){0}, &error),
         TY_OK, "%s: %s", plan->strategy, error.message);
     cr_assert_eq(ty_run_load(job->output, &run, &error), TY_OK, "%s", error.message);
     ty_job_free(job);
     return run;
 }
 
-/* Of the test set lanes know what one rank does, whichever replica has a batch; and training stops
+/* Of the test set ranks know what one rank does, whichever replica has a batch; and training stops
  * at the first of its losses that is small enough. */
-Test(oracle, lanes_evaluate)
+Test(oracle, ranks_evaluate)
 {
     static const plan_shape shapes[] = {
-        {"2 lanes", .replicas = {1}, .buckets = 1, BATCH, .lanes = 2},
-        {"data parallel 2, 2 lanes, zero 3", .replicas = {2}, .buckets = 2, BATCH, .lanes = 2,
+        {"2 ranks", .replicas = {1}, .buckets = 1, BATCH, .tp = 2},
+        {"data parallel 2, 2 ranks, zero 3", .replicas = {2}, .buckets = 2, BATCH, .tp = 2,
          .zero = 3},
-        {"1f1b 2 stages of 2 lanes", ONE_F_ONE_B, .replicas = {1, 1}, .cuts = {13}, .buckets = 1,
-         BATCH, .lanes = 2, .divides_sequence = true},
+        {"1f1b 2 stages of 2 ranks", ONE_F_ONE_B, .replicas = {1, 1}, .cuts = {13}, .buckets = 1,
+         BATCH, .tp = 2, .divides_sequence = true},
     };
     char *directory = directory_make();
     ty_plan *plan = make_plan(narrow("gpt-tiny sequence=16"), &shapes[0]);
@@ -633,17 +634,17 @@ Test(oracle, refusals)
           .buckets = 1, BATCH, .local_steps = 3},
          "3 local steps with an asynchronous schedule"},
         {{"local steps, along the sequence", .replicas = {2}, .buckets = 1, BATCH, .local_steps = 3,
-          .lanes = 2, .divides_sequence = true},
+          .tp = 2, .divides_sequence = true},
          "3 local steps with sequence parallelism"},
     };
 
     for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
         char *directory = directory_make();
-        const char *workload = rows[i].shape.lanes > 1 ? "gpt-tiny sequence=32" : "mlp";
+        const char *workload = rows[i].shape.tp > 1 ? "gpt-tiny sequence=32" : "mlp";
         ty_job *job = make_job(make_plan(workload, &rows[i].shape), 3, directory);
         ty_error error = {0};
 
-        cr_assert_eq(ty_execute_job_locally(job, ty_plan_process_count(job->plan),
+        cr_assert_eq(ty_execute_job_locally(job, ty_plan_rank_count(job->plan),
                                             &(ty_execute_options){0}, &error),
                      TY_EUNSUPPORTED, "%s: %s", rows[i].shape.name, error.message);
         cr_assert_not_null(strstr(error.message, rows[i].words), "%s: %s", rows[i].shape.name,
@@ -676,7 +677,7 @@ Test(oracle, a_backend_without)
          "mlp",
          {"zb-h1", ZERO_BUBBLE, .replicas = {1, 1}, .cuts = {3}, .buckets = 1, BATCH},
          "found backward in two parts"},
-        {offsetof(ty_device_backend, lanes_join),
+        {offsetof(ty_device_backend, shards_join),
          "gpt-tiny sequence=32",
          {"2 contexts", .replicas = {1}, .buckets = 1, BATCH, .contexts = 2},
          "found tensor or context parallelism"},
@@ -792,8 +793,8 @@ Test(oracle, recompute_in_segments)
     static const plan_shape gpt[] = {
         {"1f1b 2+1, elementwise", ONE_F_ONE_B, .replicas = {2, 1}, .cuts = {10}, .buckets = 2,
          BATCH, ELEMENTWISE},
-        {"gpipe 2 stages of 2 lanes along the sequence, elementwise", GPIPE, .replicas = {1, 1},
-         .cuts = {13}, .buckets = 1, BATCH, .lanes = 2, .divides_sequence = true, ELEMENTWISE},
+        {"gpipe 2 stages of 2 ranks along the sequence, elementwise", GPIPE, .replicas = {1, 1},
+         .cuts = {13}, .buckets = 1, BATCH, .tp = 2, .divides_sequence = true, ELEMENTWISE},
         {"zero 3, elementwise", .replicas = {2}, .buckets = 3, BATCH, .zero = 3, ELEMENTWISE},
         {"data parallel 2, blocks", .replicas = {2}, .buckets = 5, BATCH, BLOCKS(1)},
         {"data parallel 2, operator", .replicas = {2}, .buckets = 2, BATCH, OPERATOR},
@@ -804,10 +805,10 @@ Test(oracle, recompute_in_segments)
         {"1f1b 2+1, operator", ONE_F_ONE_B, .replicas = {2, 1}, .cuts = {10}, .buckets = 2, BATCH,
          OPERATOR},
         {"interleaved 2 x 2, blocks", INTERLEAVED, .replicas = {1, 1, 1, 1}, .cuts = {7, 13, 19},
-         .buckets = 1, BATCH, .interleave = 2, BLOCKS(1)},
-        {"2 lanes along the sequence, operator", .replicas = {1}, .buckets = 2, BATCH, .lanes = 2,
+         .buckets = 1, BATCH, .virtual_stages = 2, BLOCKS(1)},
+        {"2 ranks along the sequence, operator", .replicas = {1}, .buckets = 2, BATCH, .tp = 2,
          .divides_sequence = true, OPERATOR},
-        {"2 lanes, blocks", .replicas = {2}, .buckets = 2, BATCH, .lanes = 2, BLOCKS(1)},
+        {"2 ranks, blocks", .replicas = {2}, .buckets = 2, BATCH, .tp = 2, BLOCKS(1)},
         {"2 contexts, operator", .replicas = {1}, .buckets = 2, BATCH, .contexts = 2, OPERATOR},
         {"zero 3, buckets smaller than blocks", .replicas = {2}, .buckets = 9, BATCH, .zero = 3,
          BLOCKS(1)},
@@ -854,7 +855,7 @@ Test(oracle, u_net)
         {"1f1b 2 stages, operator", ONE_F_ONE_B, .replicas = {1, 1}, .cuts = {4}, .buckets = 1,
          BATCH, .recompute = TY_RECOMPUTE_OPERATOR},
         {"interleaved 2 x 2", INTERLEAVED, .replicas = {1, 1, 1, 1}, .cuts = {4, 7, 9},
-         .buckets = 1, .interleave = 2, BATCH},
+         .buckets = 1, .virtual_stages = 2, BATCH},
         {"zero 3, 2+2", ONE_F_ONE_B, .replicas = {2, 2}, .cuts = {5}, .buckets = 2, .zero = 3,
          BATCH},
     };
@@ -891,8 +892,8 @@ Test(oracle, experts)
     compare(moe_small, shapes, sizeof shapes / sizeof shapes[0], 10, 1e-4, 1e-3);
 }
 
-/* Lanes that have each two of the four experts, or one, and a part of the samples. */
-Test(oracle, expert_lanes)
+/* Ranks that have each two of the four experts, or one, and a part of the samples. */
+Test(oracle, expert_ranks)
 {
     static const plan_shape shapes[] = {
         {"2 experts", .replicas = {1}, .buckets = 3, .global_batch = 8, .micro_batch_size = 4,
@@ -915,12 +916,11 @@ Test(oracle, expert_lanes)
          .global_batch = 8, .micro_batch_size = 2, .experts = 2},
         {"interleaved 2 x 2 of 2 experts", INTERLEAVED, .replicas = {1, 1, 1, 1},
          .cuts = {4, 7, 10}, .buckets = 1, .global_batch = 8, .micro_batch_size = 2,
-         .interleave = 2, .experts = 2},
-        {"2 experts of 2 lanes", .replicas = {1}, .buckets = 2, .global_batch = 8,
-         .micro_batch_size = 4, .experts = 2, .lanes = 2},
-        {"1f1b 2+1 of 2 experts of 2 lanes, zero 3", ONE_F_ONE_B, .replicas = {2, 1}, .cuts = {7},
-         .buckets = 2, .global_batch = 8, .micro_batch_size = 2, .experts = 2, .lanes = 2,
-         .zero = 3},
+         .virtual_stages = 2, .experts = 2},
+        {"2 experts of 2 ranks", .replicas = {1}, .buckets = 2, .global_batch = 8,
+         .micro_batch_size = 4, .experts = 2, .tp = 2},
+        {"1f1b 2+1 of 2 experts of 2 ranks, zero 3", ONE_F_ONE_B, .replicas = {2, 1}, .cuts = {7},
+         .buckets = 2, .global_batch = 8, .micro_batch_size = 2, .experts = 2, .tp = 2, .zero = 3},
         {"2 experts, zero 1", .replicas = {1}, .buckets = 2, .global_batch = 8,
          .micro_batch_size = 4, .experts = 2, .zero = 1},
         {"data parallel 2, 2 experts, zero 2", .replicas = {2}, .buckets = 3, .global_batch = 8,
@@ -1014,19 +1014,19 @@ Test(oracle, encoder_decoder)
         "\"weight_decay\": 0.1, \"beta1\": 0.9, \"beta2\": 0.95, \"epsilon\": 1e-05}}";
     static const plan_shape shapes[] = {
         {"data parallel 2", .replicas = {2}, .buckets = 2, EIGHT},
-        {"2 lanes", .replicas = {1}, .buckets = 2, EIGHT, .lanes = 2},
-        {"4 lanes", .replicas = {1}, .buckets = 2, EIGHT, .lanes = 4},
+        {"2 ranks", .replicas = {1}, .buckets = 2, EIGHT, .tp = 2},
+        {"4 ranks", .replicas = {1}, .buckets = 2, EIGHT, .tp = 4},
         {"1f1b 2+1", ONE_F_ONE_B, .replicas = {2, 1}, .cuts = {15}, .buckets = 2, EIGHT},
         {"1f1b 4 stages", ONE_F_ONE_B, .replicas = {1, 1, 1, 1}, .cuts = {7, 15, 25}, .buckets = 1,
          EIGHT},
-        {"1f1b 2 stages of 2 lanes", ONE_F_ONE_B, .replicas = {1, 1}, .cuts = {20}, .buckets = 1,
-         EIGHT, .lanes = 2},
+        {"1f1b 2 stages of 2 ranks", ONE_F_ONE_B, .replicas = {1, 1}, .cuts = {20}, .buckets = 1,
+         EIGHT, .tp = 2},
         {"1f1b 2 stages, selective", ONE_F_ONE_B, .replicas = {1, 1}, .cuts = {18}, .buckets = 1,
          EIGHT, .recompute = TY_RECOMPUTE_SELECTIVE},
         {"zb-h1 3 stages", ZERO_BUBBLE, .replicas = {1, 1, 1}, .cuts = {9, 20}, .buckets = 1,
          EIGHT},
         {"interleaved", .schedule = TY_INTERLEAVED, .replicas = {1, 1, 1, 1}, .cuts = {7, 15, 25},
-         .buckets = 1, EIGHT, .interleave = 2, .recompute = TY_RECOMPUTE_FULL},
+         .buckets = 1, EIGHT, .virtual_stages = 2, .recompute = TY_RECOMPUTE_FULL},
         {"data parallel 2, zero 2", .replicas = {2}, .buckets = 2, EIGHT, .zero = 2},
     };
 
@@ -1055,9 +1055,9 @@ Test(oracle, normed_heads)
     compare(text, shapes, sizeof shapes / sizeof shapes[0], 8, 1e-5, 1e-3);
 }
 
-/* A gated mlp, rms norms, keys and values shared by two heads each, a vocabulary that lanes do not
+/* A gated mlp, rms norms, keys and values shared by two heads each, a vocabulary that ranks do not
  * divide evenly: the fourth of four has 7 words and 2 that are none. */
-Test(oracle, lanes_of_a_decoder)
+Test(oracle, ranks_of_a_decoder)
 {
     static const char text[] =
         "{\"schema\": \"trainyard.zoo/1\", \"name\": \"decoder-small\", \"family\": \"decoder\","
@@ -1067,21 +1067,21 @@ Test(oracle, lanes_of_a_decoder)
         "\"global_batch\": 8, \"optimizer\": {\"kind\": \"adamw\", \"learning_rate\": 0.01,"
         "\"weight_decay\": 0.1, \"beta1\": 0.9, \"beta2\": 0.95, \"epsilon\": 1e-05}}";
     static const plan_shape shapes[] = {
-        {"2 lanes", .replicas = {1}, .buckets = 2, .global_batch = 8, .micro_batch_size = 2,
-         .lanes = 2},
-        {"4 lanes", .replicas = {1}, .buckets = 2, .global_batch = 8, .micro_batch_size = 2,
-         .lanes = 4},
-        {"4 lanes along the sequence", .replicas = {1}, .buckets = 2, .global_batch = 8,
-         .micro_batch_size = 2, .lanes = 4, .divides_sequence = true},
-        {"data parallel 2, 2 lanes along the sequence", .replicas = {2}, .buckets = 2,
-         .global_batch = 8, .micro_batch_size = 1, .lanes = 2, .divides_sequence = true},
-        {"1f1b 2 stages of 2 lanes along the sequence", ONE_F_ONE_B, .replicas = {1, 1},
-         .cuts = {7}, .buckets = 1, .global_batch = 8, .micro_batch_size = 2, .lanes = 2,
+        {"2 ranks", .replicas = {1}, .buckets = 2, .global_batch = 8, .micro_batch_size = 2,
+         .tp = 2},
+        {"4 ranks", .replicas = {1}, .buckets = 2, .global_batch = 8, .micro_batch_size = 2,
+         .tp = 4},
+        {"4 ranks along the sequence", .replicas = {1}, .buckets = 2, .global_batch = 8,
+         .micro_batch_size = 2, .tp = 4, .divides_sequence = true},
+        {"data parallel 2, 2 ranks along the sequence", .replicas = {2}, .buckets = 2,
+         .global_batch = 8, .micro_batch_size = 1, .tp = 2, .divides_sequence = true},
+        {"1f1b 2 stages of 2 ranks along the sequence", ONE_F_ONE_B, .replicas = {1, 1},
+         .cuts = {7}, .buckets = 1, .global_batch = 8, .micro_batch_size = 2, .tp = 2,
          .divides_sequence = true},
         {"2 contexts", .replicas = {1}, .buckets = 2, .global_batch = 8, .micro_batch_size = 2,
          .contexts = 2},
         {"2 x 4 along the sequence", .replicas = {1}, .buckets = 2, .global_batch = 8,
-         .micro_batch_size = 2, .lanes = 2, .contexts = 4, .divides_sequence = true},
+         .micro_batch_size = 2, .tp = 2, .contexts = 4, .divides_sequence = true},
     };
 
     compare(text, shapes, sizeof shapes / sizeof shapes[0], 6, 1e-5, 1e-3);
@@ -1089,7 +1089,7 @@ Test(oracle, lanes_of_a_decoder)
 
 /* BERT's form: token types, attention in both directions, a linear layer and a norm of its own
  * before the output layer. */
-Test(oracle, context_lanes_of_an_encoder)
+Test(oracle, context_ranks_of_an_encoder)
 {
     static const char text[] =
         "{\"schema\": \"trainyard.zoo/1\", \"name\": \"encoder-small\", \"family\": \"encoder\","
@@ -1103,8 +1103,8 @@ Test(oracle, context_lanes_of_an_encoder)
          .contexts = 2},
         {"4 contexts", .replicas = {1}, .buckets = 1, .global_batch = 8, .micro_batch_size = 4,
          .contexts = 4},
-        {"2 x 2", .replicas = {1}, .buckets = 2, .global_batch = 8, .micro_batch_size = 2,
-         .lanes = 2, .contexts = 2},
+        {"2 x 2", .replicas = {1}, .buckets = 2, .global_batch = 8, .micro_batch_size = 2, .tp = 2,
+         .contexts = 2},
         {"data parallel 2, 2 contexts", .replicas = {2}, .buckets = 2, .global_batch = 8,
          .micro_batch_size = 2, .contexts = 2},
         {"1f1b 2 stages of 2 contexts", ONE_F_ONE_B, .replicas = {1, 1}, .cuts = {8}, .buckets = 1,
@@ -1114,9 +1114,9 @@ Test(oracle, context_lanes_of_an_encoder)
     compare(text, shapes, sizeof shapes / sizeof shapes[0], 6, 1e-5, 1e-3);
 }
 
-/* A test set is each lane's tokens of it, and noise is not measured where no replica has a gradient
+/* A test set is each rank's tokens of it, and noise is not measured where no replica has a gradient
  * of its own. */
-Test(oracle, context_lanes_evaluate)
+Test(oracle, context_ranks_evaluate)
 {
     static const char text[] =
         "{\"schema\": \"trainyard.zoo/1\", \"name\": \"decoder-tiny\", \"family\": \"decoder\","
@@ -1145,33 +1145,33 @@ Test(oracle, context_lanes_evaluate)
     }
     for (int e = 0; e < 2; e++) {
         const ty_evaluation *one = &found[0].run->evaluations[e];
-        const ty_evaluation *lanes = &found[1].run->evaluations[e];
-        cr_assert_lt(fabs(lanes->loss - one->loss), 1e-4 * one->loss);
-        cr_assert_lt(fabs(lanes->accuracy - one->accuracy), 1e-3);
+        const ty_evaluation *ranks = &found[1].run->evaluations[e];
+        cr_assert_lt(fabs(ranks->loss - one->loss), 1e-4 * one->loss);
+        cr_assert_lt(fabs(ranks->accuracy - one->accuracy), 1e-3);
     }
     outcome_free(&found[0]);
     outcome_free(&found[1]);
     directory_remove(directory);
 }
 
-/* Lanes that have a part of every expert. */
-Test(oracle, tensor_lanes_of_experts)
+/* Ranks that have a part of every expert. */
+Test(oracle, tensor_ranks_of_experts)
 {
     static const plan_shape shapes[] = {
-        {"2 lanes", .replicas = {1}, .buckets = 3, .global_batch = 8, .micro_batch_size = 4,
-         .lanes = 2},
-        {"data parallel 2, 2 lanes along the sequence", .replicas = {2}, .buckets = 2,
-         .global_batch = 8, .micro_batch_size = 2, .lanes = 2, .divides_sequence = true},
-        {"1f1b 2 stages of 2 lanes, 2 contexts, full", ONE_F_ONE_B, .replicas = {1, 1}, .cuts = {7},
-         .buckets = 1, .global_batch = 8, .micro_batch_size = 2, .lanes = 2, .contexts = 2,
+        {"2 ranks", .replicas = {1}, .buckets = 3, .global_batch = 8, .micro_batch_size = 4,
+         .tp = 2},
+        {"data parallel 2, 2 ranks along the sequence", .replicas = {2}, .buckets = 2,
+         .global_batch = 8, .micro_batch_size = 2, .tp = 2, .divides_sequence = true},
+        {"1f1b 2 stages of 2 ranks, 2 contexts, full", ONE_F_ONE_B, .replicas = {1, 1}, .cuts = {7},
+         .buckets = 1, .global_batch = 8, .micro_batch_size = 2, .tp = 2, .contexts = 2,
          .recompute = TY_RECOMPUTE_FULL},
-        {"zb-h1 2 stages of 2 lanes", ZERO_BUBBLE, .replicas = {1, 1}, .cuts = {7}, .buckets = 1,
-         .global_batch = 8, .micro_batch_size = 2, .lanes = 2},
-        {"zb-h1 2 stages of 2 lanes along the sequence", ZERO_BUBBLE, .replicas = {1, 1},
-         .cuts = {7}, .buckets = 1, .global_batch = 8, .micro_batch_size = 2, .lanes = 2,
+        {"zb-h1 2 stages of 2 ranks", ZERO_BUBBLE, .replicas = {1, 1}, .cuts = {7}, .buckets = 1,
+         .global_batch = 8, .micro_batch_size = 2, .tp = 2},
+        {"zb-h1 2 stages of 2 ranks along the sequence", ZERO_BUBBLE, .replicas = {1, 1},
+         .cuts = {7}, .buckets = 1, .global_batch = 8, .micro_batch_size = 2, .tp = 2,
          .divides_sequence = true},
-        {"data parallel 2, 2 lanes, zero 3", .replicas = {2}, .buckets = 2, .global_batch = 8,
-         .micro_batch_size = 4, .lanes = 2, .zero = 3},
+        {"data parallel 2, 2 ranks, zero 3", .replicas = {2}, .buckets = 2, .global_batch = 8,
+         .micro_batch_size = 4, .tp = 2, .zero = 3},
     };
 
     compare(moe_small, shapes, sizeof shapes / sizeof shapes[0], 10, 1e-4, 1e-3);
@@ -1194,18 +1194,18 @@ static void evaluate_alike(const char *workload, const plan_shape shapes[2])
     }
     for (int e = 0; e < 2; e++) {
         const ty_evaluation *replicas = &found[0].run->evaluations[e];
-        const ty_evaluation *lanes = &found[1].run->evaluations[e];
-        cr_assert_lt(fabs(lanes->loss - replicas->loss), 1e-4 * replicas->loss);
-        cr_assert_lt(fabs(lanes->accuracy - replicas->accuracy), 1e-3);
+        const ty_evaluation *ranks = &found[1].run->evaluations[e];
+        cr_assert_lt(fabs(ranks->loss - replicas->loss), 1e-4 * replicas->loss);
+        cr_assert_lt(fabs(ranks->accuracy - replicas->accuracy), 1e-3);
     }
     outcome_free(&found[0]);
     outcome_free(&found[1]);
     directory_remove(directory);
 }
 
-/* A test set is each lane's samples of it. Each lane has a gradient of its own samples of all but
+/* A test set is each rank's samples of it. Each rank has a gradient of its own samples of all but
  * the experts, whose gradients no other replica has here: the noise of all else is measured. */
-Test(oracle, expert_lanes_evaluate)
+Test(oracle, expert_ranks_evaluate)
 {
     static const plan_shape shapes[] = {
         {"data parallel 2", .replicas = {2}, .buckets = 2, .global_batch = 8,
@@ -1241,7 +1241,7 @@ Test(oracle, rows_of_a_gpt)
         {"zb-h1 2+2, rows", ZERO_BUBBLE, .replicas = {2, 2}, .cuts = {7}, .buckets = 1, EIGHT,
          ROWS},
         {"interleaved 2+2, rows", INTERLEAVED, .replicas = {2, 2, 2, 2}, .cuts = {4, 7, 10},
-         .buckets = 1, EIGHT, .interleave = 2, ROWS},
+         .buckets = 1, EIGHT, .virtual_stages = 2, ROWS},
         {"data parallel 4, rows, hierarchical", .replicas = {4}, .buckets = 2, EIGHT, ROWS,
          .algorithm = TY_HIERARCHICAL, .cluster = THREE_PAIRS},
     };
@@ -1313,47 +1313,47 @@ Test(oracle, clicks)
     compare(dlrm_small, shapes, sizeof shapes / sizeof shapes[0], 10, 1e-5, 1e-4);
 }
 
-/* Lanes that have each a part of the rows or columns of every table, or whole tables, one of them
+/* Ranks that have each a part of the rows or columns of every table, or whole tables, one of them
  * two, and a part of the samples. */
-Test(oracle, tables_on_lanes)
+Test(oracle, tables_on_ranks)
 {
     static const plan_shape shapes[] = {
-        {"2 lanes, rows", .replicas = {1}, .buckets = 2, .global_batch = 8, .micro_batch_size = 8,
+        {"2 ranks, rows", .replicas = {1}, .buckets = 2, .global_batch = 8, .micro_batch_size = 8,
          .experts = 2, .tables = TY_TABLES_ROW},
-        {"2 lanes, columns", .replicas = {1}, .buckets = 1, .global_batch = 8,
+        {"2 ranks, columns", .replicas = {1}, .buckets = 1, .global_batch = 8,
          .micro_batch_size = 8, .experts = 2, .tables = TY_TABLES_COLUMN},
-        {"2 lanes, tables", .replicas = {1}, .buckets = 2, .global_batch = 8, .micro_batch_size = 8,
+        {"2 ranks, tables", .replicas = {1}, .buckets = 2, .global_batch = 8, .micro_batch_size = 8,
          .experts = 2, .tables = TY_TABLES_TABLE},
-        {"4 lanes, rows, more lanes than a table has", .replicas = {1}, .buckets = 3,
+        {"4 ranks, rows, more ranks than a table has", .replicas = {1}, .buckets = 3,
          .global_batch = 8, .micro_batch_size = 8, .experts = 4, .tables = TY_TABLES_ROW},
-        {"4 lanes, columns, two micro-batches", .replicas = {1}, .buckets = 2, .global_batch = 8,
+        {"4 ranks, columns, two micro-batches", .replicas = {1}, .buckets = 2, .global_batch = 8,
          .micro_batch_size = 4, .experts = 4, .tables = TY_TABLES_COLUMN},
-        {"data parallel 2, 2 lanes, rows, tree", .replicas = {2}, .buckets = 2, .global_batch = 8,
+        {"data parallel 2, 2 ranks, rows, tree", .replicas = {2}, .buckets = 2, .global_batch = 8,
          .micro_batch_size = 2, .experts = 2, .tables = TY_TABLES_ROW, .algorithm = TY_TREE},
-        {"data parallel 2, 2 lanes, columns", .replicas = {2}, .buckets = 3, .global_batch = 8,
+        {"data parallel 2, 2 ranks, columns", .replicas = {2}, .buckets = 3, .global_batch = 8,
          .micro_batch_size = 4, .experts = 2, .tables = TY_TABLES_COLUMN},
-        {"data parallel 2, 2 lanes, tables", .replicas = {2}, .buckets = 1, .global_batch = 8,
+        {"data parallel 2, 2 ranks, tables", .replicas = {2}, .buckets = 1, .global_batch = 8,
          .micro_batch_size = 2, .experts = 2, .tables = TY_TABLES_TABLE},
-        {"data parallel 2, 2 lanes, tables, zero 3", .replicas = {2}, .buckets = 3,
+        {"data parallel 2, 2 ranks, tables, zero 3", .replicas = {2}, .buckets = 3,
          .global_batch = 8, .micro_batch_size = 4, .experts = 2, .tables = TY_TABLES_TABLE,
          .zero = 3},
-        {"2 lanes, rows, zero 1", .replicas = {1}, .buckets = 2, .global_batch = 8,
+        {"2 ranks, rows, zero 1", .replicas = {1}, .buckets = 2, .global_batch = 8,
          .micro_batch_size = 8, .experts = 2, .tables = TY_TABLES_ROW, .zero = 1},
-        {"data parallel 2, 2 lanes, columns, zero 2", .replicas = {2}, .buckets = 2,
+        {"data parallel 2, 2 ranks, columns, zero 2", .replicas = {2}, .buckets = 2,
          .global_batch = 8, .micro_batch_size = 4, .experts = 2, .tables = TY_TABLES_COLUMN,
          .zero = 2},
-        {"1f1b 2+1 of 2 lanes, rows", ONE_F_ONE_B, .replicas = {2, 1}, .cuts = {7}, .buckets = 1,
+        {"1f1b 2+1 of 2 ranks, rows", ONE_F_ONE_B, .replicas = {2, 1}, .cuts = {7}, .buckets = 1,
          .global_batch = 8, .micro_batch_size = 2, .experts = 2, .tables = TY_TABLES_ROW},
-        {"gpipe 2 stages of 2 lanes, tables, cut before the products", GPIPE, .replicas = {1, 1},
+        {"gpipe 2 stages of 2 ranks, tables, cut before the products", GPIPE, .replicas = {1, 1},
          .cuts = {6}, .buckets = 2, .global_batch = 8, .micro_batch_size = 2, .experts = 2,
          .tables = TY_TABLES_TABLE},
-        {"zb-h1 2 stages of 2 lanes, rows", ZERO_BUBBLE, .replicas = {1, 1}, .cuts = {7},
+        {"zb-h1 2 stages of 2 ranks, rows", ZERO_BUBBLE, .replicas = {1, 1}, .cuts = {7},
          .buckets = 1, .global_batch = 8, .micro_batch_size = 2, .experts = 2,
          .tables = TY_TABLES_ROW},
-        {"zb-h1 2 stages of 2 lanes, tables", ZERO_BUBBLE, .replicas = {1, 1}, .cuts = {7},
+        {"zb-h1 2 stages of 2 ranks, tables", ZERO_BUBBLE, .replicas = {1, 1}, .cuts = {7},
          .buckets = 1, .global_batch = 8, .micro_batch_size = 2, .experts = 2,
          .tables = TY_TABLES_TABLE},
-        {"zb-h1 2 stages of 2 lanes, columns", ZERO_BUBBLE, .replicas = {1, 1}, .cuts = {7},
+        {"zb-h1 2 stages of 2 ranks, columns", ZERO_BUBBLE, .replicas = {1, 1}, .cuts = {7},
          .buckets = 1, .global_batch = 8, .micro_batch_size = 2, .experts = 2,
          .tables = TY_TABLES_COLUMN},
     };
@@ -1361,17 +1361,17 @@ Test(oracle, tables_on_lanes)
     compare(dlrm_small, shapes, sizeof shapes / sizeof shapes[0], 10, 1e-5, 1e-4);
 }
 
-/* What lanes know of a test set and of their gradients is what as many replicas know. */
-Test(oracle, tables_on_lanes_evaluate)
+/* What ranks know of a test set and of their gradients is what as many replicas know. */
+Test(oracle, tables_on_ranks_evaluate)
 {
     static const plan_shape shapes[][2] = {
         {{"data parallel 2", .replicas = {2}, .buckets = 2, .global_batch = 8,
           .micro_batch_size = 4},
-         {"2 lanes, rows", .replicas = {1}, .buckets = 2, .global_batch = 8, .micro_batch_size = 8,
+         {"2 ranks, rows", .replicas = {1}, .buckets = 2, .global_batch = 8, .micro_batch_size = 8,
           .experts = 2, .tables = TY_TABLES_ROW}},
         {{"data parallel 2", .replicas = {2}, .buckets = 2, .global_batch = 8,
           .micro_batch_size = 4},
-         {"2 lanes, tables", .replicas = {1}, .buckets = 2, .global_batch = 8,
+         {"2 ranks, tables", .replicas = {1}, .buckets = 2, .global_batch = 8,
           .micro_batch_size = 8, .experts = 2, .tables = TY_TABLES_TABLE}},
     };
 
@@ -1594,7 +1594,7 @@ Test(oracle, late_gradients)
         {"gpipe 1+2, recompute, 3 steps late", .schedule = TY_GPIPE, .replicas = {1, 2},
          .cuts = {3}, .buckets = 1, BATCH, .staleness = 3, .recompute = TY_RECOMPUTE_FULL},
         {"interleaved 2 x 2, 2 replicas, a step late", .schedule = TY_INTERLEAVED,
-         .replicas = {2, 2, 2, 2}, .cuts = {2, 4, 5}, .buckets = 1, BATCH, .interleave = 2,
+         .replicas = {2, 2, 2, 2}, .cuts = {2, 4, 5}, .buckets = 1, BATCH, .virtual_stages = 2,
          .staleness = 1},
         {"zb-2p 2+2, a step late", .schedule = TY_ZERO_BUBBLE_2P, .replicas = {2, 2}, .cuts = {3},
          .buckets = 2, BATCH, .staleness = 1},

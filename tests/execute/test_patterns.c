@@ -189,7 +189,7 @@ static void check(const char *cluster, uint32_t n, ty_algorithm algorithm)
 
     snprintf(what, sizeof what, "%s, %u by %s", cluster, n, ty_algorithm_name(algorithm));
     for (uint32_t r = 0; r < n; r++)
-        hosts[r] = ty_cluster_device_host(plan->cluster, ty_plan_device_of_rank(plan, r));
+        hosts[r] = ty_cluster_device_host(plan->cluster, ty_plan_device_of_replica(plan, r));
     expected = played(plan);
     run_ranks(n, algorithm, hosts, counts);
     if (algorithm == TY_PARAMETER_SERVER || algorithm == TY_BLOCK_MANAGER)

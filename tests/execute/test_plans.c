@@ -119,10 +119,10 @@ static const ty_plan_dimensions dimensions[] = {
     {.tensor_parallel = 2, .sequence_parallel = true, .recompute = TY_RECOMPUTE_ELEMENTWISE},
     {.zero = 3, .recompute = TY_RECOMPUTE_FULL},
     {.zero = 3, .recompute = TY_RECOMPUTE_FULL, .recompute_blocks = 1},
-    {.interleave = 2},
-    {.interleave = 3},
-    {.interleave = 2, .zero = 1},
-    {.interleave = 2, .recompute = TY_RECOMPUTE_FULL, .recompute_blocks = 1},
+    {.virtual_stages = 2},
+    {.virtual_stages = 3},
+    {.virtual_stages = 2, .zero = 1},
+    {.virtual_stages = 2, .recompute = TY_RECOMPUTE_FULL, .recompute_blocks = 1},
     {.tensor_parallel = 2},
     {.tensor_parallel = 2, .sequence_parallel = true},
     {.tensor_parallel = 4},
@@ -137,7 +137,7 @@ static const ty_plan_dimensions dimensions[] = {
     {.context_parallel = 2, .zero = 3},
     {.context_parallel = 2, .tensor_parallel = 2},
     {.context_parallel = 2, .tensor_parallel = 2, .sequence_parallel = true},
-    {.context_parallel = 2, .interleave = 2},
+    {.context_parallel = 2, .virtual_stages = 2},
     {.expert_parallel = 2},
     {.expert_parallel = 4},
     {.expert_parallel = 2, .recompute = TY_RECOMPUTE_SELECTIVE},
@@ -146,7 +146,7 @@ static const ty_plan_dimensions dimensions[] = {
     {.expert_parallel = 2, .zero = 1},
     {.expert_parallel = 2, .zero = 2},
     {.expert_parallel = 2, .zero = 3},
-    {.expert_parallel = 2, .interleave = 2},
+    {.expert_parallel = 2, .virtual_stages = 2},
     {.expert_parallel = 2, .context_parallel = 2},
     {.expert_parallel = 2, .context_parallel = 2, .zero = 2},
     {.expert_parallel = 2, .tensor_parallel = 2},
@@ -175,8 +175,8 @@ typedef struct trial {
     reference references[MOST_REFERENCES];
     uint32_t reference_count;
     bool is_all;
-    /* plans, those of them with lanes, with rows, with staleness */
-    uint32_t run_count, lane_count, row_count, late_count;
+    /* plans, those of them with ranks, with rows, with staleness */
+    uint32_t run_count, tp_size_of, row_count, late_count;
 } trial;
 
 /* ---- One rank ---------------------------------------------------------------------------- */
@@ -221,7 +221,7 @@ static void check_plan(trial *t, const char *what, const ty_plan *plan, double l
         job->gradients = NULL;
     }
     t->run_count++;
-    t->lane_count += ty_plan_width(plan) > 1;
+    t->tp_size_of += ty_plan_replica_ranks(plan) > 1;
     t->row_count += ty_has_rows(plan);
     t->late_count += plan->staleness > 0;
     if (job->gradients == NULL) {
@@ -281,7 +281,7 @@ static void check_question(trial *t, const ty_cluster *cluster, ty_plan_options 
     candidate_list list = {0};
     ty_error error = {0};
 
-    /* Questions without sense are the planner's to refuse: lanes that do not divide, and so on. */
+    /* Questions without sense are the planner's to refuse: ranks that do not divide, and so on. */
     if (ty_search_question_make(t->workload, cluster, NULL, options, &question, &error) != TY_OK)
         return;
     cr_assert_eq(ty_candidates_enumerate(&question, &list, &error), TY_OK, "%s", error.message);
@@ -317,11 +317,11 @@ static void check_dimensions(trial *t, const ty_cluster *cluster, ty_schedule sc
  * plainest of it. */
 static bool is_late_enough(const trial *t, const ty_plan_dimensions *divided)
 {
-    return t->is_all || (divided->recompute == TY_RECOMPUTE_NONE && divided->interleave < 3 &&
+    return t->is_all || (divided->recompute == TY_RECOMPUTE_NONE && divided->virtual_stages < 3 &&
                          divided->tensor_parallel < 4 && !divided->sequence_parallel);
 }
 
-/* Lanes, contexts or experts on as many devices as there are at most. */
+/* Ranks, contexts or experts on as many devices as there are at most. */
 static bool needs_all(const ty_plan_dimensions *divided)
 {
     return (divided->tensor_parallel > 1 ? divided->tensor_parallel : 1) *
@@ -343,7 +343,7 @@ static void check_ranks(trial *t, uint32_t ranks)
     cr_assert_eq(ty_cluster_open(text, NULL, &cluster, &error), TY_OK, "%s", error.message);
     for (int schedule = 0; schedule < TY_SCHEDULE_COUNT; schedule++)
         for (int d = 0; d < DIMENSIONS; d++) {
-            if ((schedule == TY_INTERLEAVED) != (dimensions[d].interleave > 1))
+            if ((schedule == TY_INTERLEAVED) != (dimensions[d].virtual_stages > 1))
                 continue;
             if (!t->is_all && ranks == MOST_RANKS && (schedule + d) % every != 0 &&
                 !needs_all(&dimensions[d]))
@@ -364,10 +364,10 @@ static void check_all(const subject *s)
     for (uint32_t ranks = 1; ranks <= MOST_RANKS; ranks++)
         if (t.is_all || s == &mlp || ranks != 3)
             check_ranks(&t, ranks);
-    printf("%s: %u plans on up to %d devices, %u of them with lanes, %u late\n", s->name,
-           t.run_count, MOST_RANKS, t.lane_count, t.late_count);
+    printf("%s: %u plans on up to %d devices, %u of them with ranks, %u late\n", s->name,
+           t.run_count, MOST_RANKS, t.tp_size_of, t.late_count);
     cr_assert_gt(t.run_count, 20, "%s", s->name);
-    cr_assert_eq(t.lane_count > 0, t.workload->tokens_per_sample > 0 && !s->has_rows, "%s",
+    cr_assert_eq(t.tp_size_of > 0, t.workload->tokens_per_sample > 0 && !s->has_rows, "%s",
                  s->name);
     cr_assert_eq(t.row_count, s->has_rows ? t.run_count : 0, "%s", s->name);
     cr_assert_gt(t.late_count, 5, "%s", s->name);

@@ -18,21 +18,21 @@ typedef struct counted {
     wrapped_transport wrapped;
     const ty_job *job;
     uint64_t transfer_bytes, bucket_bytes;
-    uint64_t lane_bytes[TY_LANE_KIND_COUNT]; /* inside passes, between lanes that differ so */
-    uint32_t stray_count;                    /* messages inside passes between others */
+    uint64_t parallel_bytes[TY_PARALLELISM_COUNT]; /* inside passes, between ranks that differ so */
+    uint32_t stray_count;                          /* messages inside passes between others */
 } counted;
 
-/* The kind of lanes that alone tells two processes of a rank apart; TY_LANE_KIND_COUNT: none. */
-static ty_lane_kind kind_between(const ty_plan *plan, uint32_t from, uint32_t to)
+/* The kind of ranks that alone tells two processes of a rank apart; TY_PARALLELISM_COUNT: none. */
+static ty_parallelism kind_between(const ty_plan *plan, uint32_t from, uint32_t to)
 {
-    const uint32_t width = ty_plan_width(plan);
+    const uint32_t width = ty_plan_replica_ranks(plan);
 
-    for (int k = 0; from / width == to / width && k < TY_LANE_KIND_COUNT; k++)
-        for (uint32_t n = 0; n < ty_plan_lanes(plan, (ty_lane_kind)k); n++)
+    for (int k = 0; from / width == to / width && k < TY_PARALLELISM_COUNT; k++)
+        for (uint32_t n = 0; n < ty_plan_parallel_size(plan, (ty_parallelism)k); n++)
             if (from != to &&
-                ty_plan_lane_along(plan, (ty_lane_kind)k, from % width, n) == to % width)
-                return (ty_lane_kind)k;
-    return TY_LANE_KIND_COUNT;
+                ty_plan_rank_along(plan, (ty_parallelism)k, from % width, n) == to % width)
+                return (ty_parallelism)k;
+    return TY_PARALLELISM_COUNT;
 }
 
 static ty_status counted_send(ty_transport *transport, uint32_t to, uint32_t tag,
@@ -44,12 +44,12 @@ static ty_status counted_send(ty_transport *transport, uint32_t to, uint32_t tag
         own->transfer_bytes += bytes;
     if (tag >> 28 == TAG_BUCKET >> 28)
         own->bucket_bytes += bytes;
-    if (tag == TAG_LANES) {
-        const ty_lane_kind kind = kind_between(own->job->plan, transport->rank, to);
-        if (kind == TY_LANE_KIND_COUNT)
+    if (tag == TAG_PARALLEL) {
+        const ty_parallelism kind = kind_between(own->job->plan, transport->rank, to);
+        if (kind == TY_PARALLELISM_COUNT)
             own->stray_count++;
         else
-            own->lane_bytes[kind] += bytes;
+            own->parallel_bytes[kind] += bytes;
     }
     return own->wrapped.inner->send(own->wrapped.inner, to, tag, buffer, bytes, out, error);
 }
@@ -155,19 +155,20 @@ static bool finds_product(const ty_plan *plan, uint32_t layer)
     return found;
 }
 
-/* Of all lanes of a rank, inside one instruction. */
+/* Of all ranks of a stage replica, inside one instruction. */
 static void add_inside(const ty_plan *plan, const ty_instruction *in,
-                       uint64_t bytes[TY_LANE_KIND_COUNT])
+                       uint64_t bytes[TY_PARALLELISM_COUNT])
 {
     const bool is_backward = in->op == TY_OP_BACKWARD || in->op == TY_OP_BACKWARD_INPUT;
-    const uint64_t width = ty_plan_width(plan), tensor = ty_plan_lanes(plan, TY_TENSOR_LANES);
+    const uint64_t width = ty_plan_replica_ranks(plan),
+                   tensor = ty_plan_parallel_size(plan, TY_TENSOR_PARALLEL);
     ty_inner_collective inner[TY_MAX_INNER_COLLECTIVES];
 
     if (in->op == TY_OP_UPDATE)
-        bytes[TY_TENSOR_LANES] +=
+        bytes[TY_TENSOR_PARALLEL] +=
             width / tensor *
             collective_bytes(TY_ALL_REDUCE, tensor,
-                             ty_bucket_lane_bytes(plan, &plan->buckets[in->bucket]));
+                             ty_bucket_rank_bytes(plan, &plan->buckets[in->bucket]));
     if (!is_backward && in->op != TY_OP_FORWARD && in->op != TY_OP_RECOMPUTE)
         return;
     for (uint32_t l = in->first_layer; l < in->first_layer + in->layer_count; l++) {
@@ -176,36 +177,38 @@ static void add_inside(const ty_plan *plan, const ty_instruction *in,
                 ? ty_layer_recompute_collectives(plan, l, finds_product(plan, l), inner)
                 : ty_layer_inner_collectives(plan, l, is_backward, inner);
         for (uint32_t i = 0; i < count; i++) {
-            const uint64_t n = ty_plan_lanes(plan, inner[i].among);
+            const uint64_t n = ty_plan_parallel_size(plan, inner[i].among);
             bytes[inner[i].among] +=
                 width / n * inner[i].count * collective_bytes(inner[i].kind, n, inner[i].bytes);
         }
     }
 }
 
-/* Each exchange is in the programs of all its members' positions; it is counted at the first. */
-static bool is_first_position(const ty_plan *plan, const ty_bucket *bucket, uint32_t position)
+/* Each exchange is in the programs of all its members' pipeline ranks; it is counted at the first.
+ */
+static bool is_first_pipeline_rank(const ty_plan *plan, const ty_bucket *bucket,
+                                   uint32_t pipeline_rank)
 {
-    return bucket->stage % ty_plan_position_count(plan) == position;
+    return bucket->stage % ty_plan_pipeline_size(plan) == pipeline_rank;
 }
 
 static void expected_bytes(const ty_job *job, uint64_t *transfers, uint64_t *buckets,
-                           uint64_t inside[TY_LANE_KIND_COUNT])
+                           uint64_t inside[TY_PARALLELISM_COUNT])
 {
     const ty_plan *plan = job->plan;
 
     *transfers = *buckets = 0;
-    memset(inside, 0, TY_LANE_KIND_COUNT * sizeof *inside);
+    memset(inside, 0, TY_PARALLELISM_COUNT * sizeof *inside);
     for (uint32_t s = 0; s < job->program->stage_count; s++) {
         const ty_stage_program *program = &job->program->stages[s];
         for (uint32_t i = 0; i < program->instruction_count; i++) {
             const ty_instruction *in = &program->instructions[i];
             if (in->op == TY_OP_SEND)
-                *transfers += in->bytes * plan->stages[s].replicas * ty_plan_width(plan);
+                *transfers += in->bytes * plan->stages[s].replicas * ty_plan_replica_ranks(plan);
             for (uint32_t r = 0; r < plan->stages[s].replicas; r++)
                 add_inside(plan, in, inside);
             if ((in->op == TY_OP_COLLECTIVE || in->op == TY_OP_GATHER) &&
-                is_first_position(plan, &plan->buckets[in->bucket], s))
+                is_first_pipeline_rank(plan, &plan->buckets[in->bucket], s))
                 *buckets += exchange_bytes(plan, in);
         }
     }
@@ -245,7 +248,7 @@ static void check_run(const char *what, const ty_job *job)
                  steps * ty_program_event_count(job->plan, job->program), "%s", what);
     for (uint64_t e = 0; e < run->timeline->event_count; e++) {
         const ty_event *event = &run->timeline->events[e];
-        const uint32_t s = ty_plan_stage_of_rank(job->plan, event->rank);
+        const uint32_t s = ty_plan_stage_of_replica(job->plan, event->stage_replica);
         const ty_instruction *in = &job->program->stages[s].instructions[event->instruction];
         if (in->stream == TY_STREAM_COMPUTE || in->op == TY_OP_ENCODE)
             cr_expect_geq(event->end_s - event->start_s,
@@ -261,29 +264,30 @@ static void check_run(const char *what, const ty_job *job)
 static void check_bytes(const char *what, const ty_job *job)
 {
     counted counts[MOST_RANKS];
-    uint64_t transfers, buckets, inside[TY_LANE_KIND_COUNT], sent_transfers = 0, sent_buckets = 0;
-    uint64_t sent_inside[TY_LANE_KIND_COUNT] = {0};
+    uint64_t transfers, buckets, inside[TY_PARALLELISM_COUNT], sent_transfers = 0, sent_buckets = 0;
+    uint64_t sent_inside[TY_PARALLELISM_COUNT] = {0};
     const uint32_t exchanges =
         job->plan->workload->local_steps > 1 ? STEPS / job->plan->workload->local_steps : STEPS;
 
     run_ranks(what, job, counts);
     expected_bytes(job, &transfers, &buckets, inside);
-    for (uint32_t i = 0; i < ty_plan_process_count(job->plan); i++) {
+    for (uint32_t i = 0; i < ty_plan_rank_count(job->plan); i++) {
         sent_transfers += counts[i].transfer_bytes;
         sent_buckets += counts[i].bucket_bytes;
-        for (int k = 0; k < TY_LANE_KIND_COUNT; k++)
-            sent_inside[k] += counts[i].lane_bytes[k];
+        for (int k = 0; k < TY_PARALLELISM_COUNT; k++)
+            sent_inside[k] += counts[i].parallel_bytes[k];
         cr_expect_eq(counts[i].stray_count, 0, "%s", what);
     }
     cr_expect_eq(sent_transfers, transfers * STEPS, "%s: transfers of %llu bytes, expected %llu",
                  what, (unsigned long long)sent_transfers, (unsigned long long)(transfers * STEPS));
     cr_expect_eq(sent_buckets, buckets * exchanges, "%s: exchanges of %llu bytes, expected %llu",
                  what, (unsigned long long)sent_buckets, (unsigned long long)(buckets * exchanges));
-    for (int k = 0; k < TY_LANE_KIND_COUNT; k++) {
-        cr_expect_eq(sent_inside[k], inside[k] * STEPS, "%s: %s lanes sent %llu bytes, not %llu",
-                     what, ty_lane_kind_name((ty_lane_kind)k), (unsigned long long)sent_inside[k],
-                     (unsigned long long)(inside[k] * STEPS));
-        cr_expect_eq(sent_inside[k] > 0, ty_plan_lanes(job->plan, (ty_lane_kind)k) > 1, "%s", what);
+    for (int k = 0; k < TY_PARALLELISM_COUNT; k++) {
+        cr_expect_eq(sent_inside[k], inside[k] * STEPS, "%s: %s ranks sent %llu bytes, not %llu",
+                     what, ty_parallelism_name((ty_parallelism)k),
+                     (unsigned long long)sent_inside[k], (unsigned long long)(inside[k] * STEPS));
+        cr_expect_eq(sent_inside[k] > 0, ty_plan_parallel_size(job->plan, (ty_parallelism)k) > 1,
+                     "%s", what);
     }
 }
 
@@ -343,7 +347,7 @@ Test(replay, opaque_layers_in_every_schedule)
         {"opaque 1f1b 2+1", .schedule = TY_ONE_F_ONE_B, .replicas = {2, 1}, .cuts = {5},
          .buckets = 2, BATCH},
         {"opaque interleaved", .schedule = TY_INTERLEAVED, .replicas = {1, 1, 1, 1},
-         .cuts = {2, 4, 6}, .buckets = 1, BATCH, .interleave = 2},
+         .cuts = {2, 4, 6}, .buckets = 1, BATCH, .virtual_stages = 2},
         {"opaque zb-h1", .schedule = TY_ZERO_BUBBLE, .replicas = {1, 1, 1}, .cuts = {3, 6},
          .buckets = 1, BATCH},
         {"opaque zb-2p", .schedule = TY_ZERO_BUBBLE_2P, .replicas = {1, 1, 1}, .cuts = {3, 6},
@@ -440,7 +444,7 @@ Test(replay, gpt2_in_two_stages)
     check("gpt2", &shape);
 }
 
-/* ---- Lanes --------------------------------------------------------------------------------- */
+/* ---- Ranks --------------------------------------------------------------------------------- */
 
 #define SMALL_MOE                                                                                  \
     "{\"schema\": \"trainyard.zoo/1\", \"source\": \"a smaller one of the zoo's\","                \
@@ -451,14 +455,14 @@ Test(replay, gpt2_in_two_stages)
     "\"optimizer\": {\"kind\": \"adamw\", \"learning_rate\": 0.001, \"weight_decay\": 0.01,"       \
     "\"beta1\": 0.9, \"beta2\": 0.999, \"epsilon\": 1e-08}}"
 
-typedef struct lane_shape {
+typedef struct tp_shape {
     const char *name;
     ty_plan_dimensions dimensions;
     uint32_t stages, element_bytes;
     const char *workload; /* NULL: SMALL_MOE */
-} lane_shape;
+} tp_shape;
 
-static ty_plan *plan_of_lanes(const lane_shape *shape)
+static ty_plan *plan_of_ranks(const tp_shape *shape)
 {
     ty_plan_options options = ty_plan_options_default();
     ty_workload *workload = open_workload(shape->workload != NULL ? shape->workload : SMALL_MOE);
@@ -482,10 +486,10 @@ static ty_plan *plan_of_lanes(const lane_shape *shape)
     return plan;
 }
 
-/* Lanes of all kinds tell each other inside passes what the plan says, and nobody else does. */
-Test(replay, lanes_exchange_inside_passes)
+/* Ranks of all kinds tell each other inside passes what the plan says, and nobody else does. */
+Test(replay, ranks_exchange_inside_passes)
 {
-    static const lane_shape shapes[] = {
+    static const tp_shape shapes[] = {
         {"tensor 2", {.tensor_parallel = 2}, 1, 0, NULL},
         {"tensor 4 of two key heads, half", {.tensor_parallel = 4}, 1, 2, NULL},
         {"tensor 2 along the sequence, 2 stages",
@@ -536,7 +540,7 @@ Test(replay, lanes_exchange_inside_passes)
     char *directory = directory_make();
 
     for (size_t i = 0; i < sizeof shapes / sizeof shapes[0]; i++)
-        check_job(shapes[i].name, replay_of(plan_of_lanes(&shapes[i]), directory));
+        check_job(shapes[i].name, replay_of(plan_of_ranks(&shapes[i]), directory));
     directory_remove(directory);
 }
 
@@ -546,7 +550,7 @@ static void expect_refused(ty_job *job, const char *words)
 {
     ty_error error = {0};
 
-    cr_expect_neq(ty_execute_job_locally(job, ty_plan_rank_count(job->plan),
+    cr_expect_neq(ty_execute_job_locally(job, ty_plan_stage_replica_count(job->plan),
                                          &(ty_execute_options){0}, &error),
                   TY_OK, "%s", words);
     cr_expect_not_null(strstr(error.message, words), "\"%s\" lacks \"%s\"", error.message, words);

@@ -638,7 +638,7 @@ static void go_on_compare(const char *workload, const plan_shape *shape)
         for (int part = 0; part <= cut; part++) {
             job->steps = cut && part == 0 ? HALF : STEPS;
             job->resume = part > 0;
-            cr_assert_eq(ty_execute_job_locally(job, ty_plan_process_count(job->plan),
+            cr_assert_eq(ty_execute_job_locally(job, ty_plan_rank_count(job->plan),
                                                 &(ty_execute_options){0}, &error),
                          TY_OK, "%s: %s", shape->name, error.message);
         }

@@ -37,18 +37,19 @@ static uint32_t tied_layer(const ty_plan *plan, uint32_t stage)
     return TY_NO_LAYER;
 }
 
-static double lane_bytes(const ty_plan *plan, const ty_program *program, uint32_t stage,
-                         uint32_t lane)
+static double parallel_bytes(const ty_plan *plan, const ty_program *program, uint32_t stage,
+                             uint32_t rank)
 {
     const ty_plan_stage *own = &plan->stages[stage];
     const ty_stage_options options = {
         .workload = plan->workload,
         .first_layer = own->first_layer,
         .layer_count = own->layer_count,
-        .micro_batch_size = plan->micro_batch_size / ty_plan_lanes(plan, TY_EXPERT_LANES),
-        .lanes = {.expert_count = ty_plan_lanes(plan, TY_EXPERT_LANES),
-                  .expert_position = lane,
-                  .tables = plan->table_shard},
+        .micro_batch_size =
+            plan->micro_batch_size / ty_plan_parallel_size(plan, TY_EXPERT_PARALLEL),
+        .parallel = {.ep_size = ty_plan_parallel_size(plan, TY_EXPERT_PARALLEL),
+                     .ep_rank = rank,
+                     .tables = plan->table_shard},
         .slots = ty_program_peak_in_flight(program, stage),
         .recompute = own->recompute,
         .recompute_blocks = own->recompute_blocks,
@@ -65,13 +66,13 @@ static double lane_bytes(const ty_plan *plan, const ty_program *program, uint32_
     return bytes;
 }
 
-/* Of the lane that has most. */
+/* Of the rank that has most. */
 static double worker_bytes(const ty_plan *plan, const ty_program *program, uint32_t stage)
 {
     double most = 0;
 
-    for (uint32_t lane = 0; lane < ty_plan_lanes(plan, TY_EXPERT_LANES); lane++)
-        most = fmax(most, lane_bytes(plan, program, stage, lane));
+    for (uint32_t rank = 0; rank < ty_plan_parallel_size(plan, TY_EXPERT_PARALLEL); rank++)
+        most = fmax(most, parallel_bytes(plan, program, stage, rank));
     return most;
 }
 

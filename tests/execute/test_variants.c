@@ -324,14 +324,14 @@ Test(variants, a_tied_matrix_of_two_stages)
     directory_remove(directory);
 }
 
-Test(variants, lanes_have_no_whole_matrices)
+Test(variants, ranks_have_no_whole_matrices)
 {
-    static const plan_shape shape = {.name = "2 lanes",
+    static const plan_shape shape = {.name = "2 ranks",
                                      .replicas = {1},
                                      .buckets = 1,
                                      .global_batch = 8,
                                      .micro_batch_size = 2,
-                                     .lanes = 2};
+                                     .tp = 2};
     char *directory = directory_make();
     const question q = {.network = "gpt-tiny sequence=16", .variant = "int8"};
     ty_job *job = job_of(&shape, &q, directory);

@@ -105,7 +105,7 @@ static ty_run *run_here(const fixture *f)
     ty_error error = {0};
     ty_run *run = NULL;
 
-    cr_assert_eq(ty_execute_job_locally(f->job, ty_plan_rank_count(f->job->plan),
+    cr_assert_eq(ty_execute_job_locally(f->job, ty_plan_stage_replica_count(f->job->plan),
                                         &(ty_execute_options){0}, &error),
                  TY_OK, "%s", error.message);
     cr_assert_eq(ty_run_load(f->job->output, &run, &error), TY_OK, "%s", error.message);
@@ -120,7 +120,7 @@ Test(worker, trains_as_threads_do)
         fixture f = fixture_make(shapes[i], 10);
         ty_run *expected = run_here(&f), *found = NULL;
         ty_error error = {0};
-        int ranks = (int)ty_plan_rank_count(f.job->plan);
+        int ranks = (int)ty_plan_stage_replica_count(f.job->plan);
         int code;
 
         unlink(f.job->output);
@@ -130,7 +130,7 @@ Test(worker, trains_as_threads_do)
         for (uint32_t s = 0; s < 10; s++)
             cr_assert(fabs(found->losses[s] - expected->losses[s]) < 1e-6, "%s: step %u: %g, %g",
                       shapes[i]->name, s, found->losses[s], expected->losses[s]);
-        cr_assert_eq(found->rank_count, (uint32_t)ranks);
+        cr_assert_eq(found->stage_replica_count, (uint32_t)ranks);
         cr_assert_eq(found->timeline->step_count, 2);
         cr_assert(found->summary.step_time_s > 0 && found->wall_s > 0);
         for (int r = 0; r < ranks; r++)

@@ -61,7 +61,7 @@ static const plan_shape of_ranks[] = {
     {"1f1b 3 stages, recompute", .schedule = TY_ONE_F_ONE_B, .replicas = {1, 1, 1}, .cuts = {2, 5},
      .buckets = 1, BATCH, .recompute = TY_RECOMPUTE_FULL},
     {"interleaved 2 x 2", .schedule = TY_INTERLEAVED, .replicas = {1, 1, 1, 1}, .cuts = {2, 4, 5},
-     .buckets = 1, BATCH, .interleave = 2},
+     .buckets = 1, BATCH, .virtual_stages = 2},
     {"zb-h1 3 stages", .schedule = TY_ZERO_BUBBLE, .replicas = {1, 1, 1}, .cuts = {2, 5},
      .buckets = 1, BATCH},
     {"zb-2p 3 stages", .schedule = TY_ZERO_BUBBLE_2P, .replicas = {1, 1, 1}, .cuts = {2, 5},
@@ -71,12 +71,12 @@ static const plan_shape of_ranks[] = {
      BATCH, .algorithm = TY_TREE},
 };
 
-static const plan_shape of_lanes[] = {
+static const plan_shape of_parallel[] = {
     {"one rank", .replicas = {1}, .buckets = 1, BATCH},
-    {"data parallel 2 of 2 lanes", .replicas = {2}, .buckets = 2, BATCH, .lanes = 2},
-    {"1f1b 2 stages of 2 lanes along the sequence", .schedule = TY_ONE_F_ONE_B, .replicas = {1, 1},
-     .cuts = {13}, .buckets = 1, BATCH, .lanes = 2, .divides_sequence = true},
-    {"2 contexts of 2 lanes", .replicas = {1}, .buckets = 2, BATCH, .lanes = 2, .contexts = 2},
+    {"data parallel 2 of 2 ranks", .replicas = {2}, .buckets = 2, BATCH, .tp = 2},
+    {"1f1b 2 stages of 2 ranks along the sequence", .schedule = TY_ONE_F_ONE_B, .replicas = {1, 1},
+     .cuts = {13}, .buckets = 1, BATCH, .tp = 2, .divides_sequence = true},
+    {"2 contexts of 2 ranks", .replicas = {1}, .buckets = 2, BATCH, .tp = 2, .contexts = 2},
 };
 
 static const plan_shape of_inputs[] = {
@@ -84,7 +84,7 @@ static const plan_shape of_inputs[] = {
     {"1f1b 2 stages, recompute", .schedule = TY_ONE_F_ONE_B, .replicas = {1, 1}, .cuts = {3},
      .buckets = 1, BATCH, .recompute = TY_RECOMPUTE_FULL},
     {"interleaved 2 x 2", .schedule = TY_INTERLEAVED, .replicas = {1, 1, 1, 1}, .cuts = {2, 4, 5},
-     .buckets = 1, BATCH, .interleave = 2},
+     .buckets = 1, BATCH, .virtual_stages = 2},
 };
 
 /* All as late: they train alike. */
@@ -153,12 +153,12 @@ int main(void)
              status, done);
     TY_CHECK(jobs_run(narrow("mlp"), of_late, sizeof of_late / sizeof of_late[0], &error), status,
              done);
-    TY_CHECK(
-        jobs_run("gpt-tiny sequence=16", of_lanes, sizeof of_lanes / sizeof of_lanes[0], &error),
-        status, done);
+    TY_CHECK(jobs_run("gpt-tiny sequence=16", of_parallel,
+                      sizeof of_parallel / sizeof of_parallel[0], &error),
+             status, done);
     TY_CHECK(inputs_run("lenet", of_inputs, sizeof of_inputs / sizeof of_inputs[0], &error), status,
              done);
-    status = inputs_run("gpt-tiny sequence=16", &of_lanes[3], 1, &error);
+    status = inputs_run("gpt-tiny sequence=16", &of_parallel[3], 1, &error);
 done:
     if (status != TY_OK)
         fprintf(stderr, "%s\n", error.message);

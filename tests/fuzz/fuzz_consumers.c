@@ -34,7 +34,7 @@ static bool open_plan(const uint8_t *bytes, size_t length, consumed *c)
     if (status == TY_OK)
         status = ty_plan_from_json(ty_json_root(document), &c->plan, &error);
     ty_json_free(document);
-    if (status != TY_OK || ty_plan_process_count(c->plan) > MOST_PROCESSES)
+    if (status != TY_OK || ty_plan_rank_count(c->plan) > MOST_PROCESSES)
         return false;
     c->cluster = ty_cluster_share(c->plan->cluster);
     status = ty_plan_lower(c->plan, &c->program, &error);
@@ -69,7 +69,8 @@ static char *job_text(const consumed *c)
     MUST(ty_job_to_text(&job, "input", &text, &error) == TY_OK);
     MUST(ty_json_parse(text.data, text.length, "job", &document, &error) == TY_OK);
     MUST(ty_job_from_json(ty_json_root(document), &read, &error) == TY_OK);
-    MUST(read->steps == 4 && ty_plan_rank_count(read->plan) == ty_plan_rank_count(c->plan));
+    MUST(read->steps == 4 &&
+         ty_plan_stage_replica_count(read->plan) == ty_plan_stage_replica_count(c->plan));
     ty_job_free(read);
     ty_json_free(document);
     MUST(ty_text_take(&text, &out, &error) == TY_OK);
@@ -109,8 +110,9 @@ static void use_timeline(consumed *c)
     ty_error error = {0};
     ty_text text = {0};
     uint64_t peaks[MOST_PROCESSES] = {0};
-    ty_run run = {
-        .rank_count = c->timeline->rank_count, .peak_memory_bytes = peaks, .timeline = c->timeline};
+    ty_run run = {.stage_replica_count = c->timeline->stage_replica_count,
+                  .peak_memory_bytes = peaks,
+                  .timeline = c->timeline};
 
     if (ty_compare(c->plan, c->program, c->timeline, &run, &comparison, &error) == TY_OK) {
         MUST(comparison->step_time_error > -1e-9 && comparison->step_time_error < 1e-9);

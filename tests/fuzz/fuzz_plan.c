@@ -1,5 +1,5 @@
-/* What is read as a plan holds, and is the same after writing and reading; ranks and buckets of it
-   can be asked for. */
+/* What is read as a plan holds, and is the same after writing and reading; stage replicas and
+   buckets of it can be asked for. */
 #include "fuzz.h"
 #include "ty_base.h"
 #include "ty_plan.h"
@@ -20,22 +20,24 @@ static ty_plan *read_plan(const char *bytes, size_t length, ty_error *error)
 static void ask_everything(const ty_plan *plan)
 {
     ty_error error = {0};
-    const uint32_t ranks = ty_plan_rank_count(plan);
-    uint32_t *members = ty_alloc(ranks, sizeof *members);
+    const uint32_t stage_replicas = ty_plan_stage_replica_count(plan);
+    uint32_t *members = ty_alloc(stage_replicas, sizeof *members);
 
     MUST(members != NULL);
     MUST(ty_plan_check(plan, "input", &error) == TY_OK);
-    for (uint32_t rank = 0; rank < ranks && rank < 100; rank++) {
-        uint32_t stage = ty_plan_stage_of_rank(plan, rank);
-        MUST(rank >= ty_plan_first_rank(plan, stage));
-        MUST(rank < ty_plan_first_rank(plan, stage + 1));
-        MUST(ty_plan_device_of_rank(plan, rank) ==
-             plan->stages[stage].devices[rank - ty_plan_first_rank(plan, stage)]);
+    for (uint32_t stage_replica = 0; stage_replica < stage_replicas && stage_replica < 100;
+         stage_replica++) {
+        uint32_t stage = ty_plan_stage_of_replica(plan, stage_replica);
+        MUST(stage_replica >= ty_plan_first_replica(plan, stage));
+        MUST(stage_replica < ty_plan_first_replica(plan, stage + 1));
+        MUST(ty_plan_device_of_replica(plan, stage_replica) ==
+             plan->stages[stage].devices[stage_replica - ty_plan_first_replica(plan, stage)]);
     }
     for (uint32_t b = 0; b < plan->bucket_count; b++) {
         const ty_bucket *bucket = &plan->buckets[b];
         uint32_t count = ty_bucket_members(plan, bucket, members);
-        MUST(count >= 1 && count <= ranks && count == ty_bucket_member_count(plan, bucket));
+        MUST(count >= 1 && count <= stage_replicas &&
+             count == ty_bucket_member_count(plan, bucket));
         for (uint32_t i = 1; i < count; i++)
             MUST(members[i] > members[i - 1]);
         MUST(ty_bucket_exchange_bytes(plan, bucket) > 0);

@@ -11,47 +11,48 @@
 
 enum { MAX_EVENTS = 20000 };
 
-/* ---- The plain walk: sweep over all instructions of all ranks until nothing moves. ---------- */
+/* ---- The plain walk: sweep over all instructions of all stage replicas until nothing moves.
+ * ---------- */
 
 typedef struct sweep {
     const ty_plan *plan;
     const ty_program *program;
-    bool **done; /* [rank][instruction] */
+    bool **done; /* [stage replica][instruction] */
 } sweep;
 
-static const ty_stage_program *stage_of(const sweep *w, uint32_t rank)
+static const ty_stage_program *stage_of(const sweep *w, uint32_t stage_replica)
 {
-    return &w->program->stages[ty_plan_stage_of_rank(w->plan, rank)];
+    return &w->program->stages[ty_plan_stage_of_replica(w->plan, stage_replica)];
 }
 
 /* All earlier instructions of its stream and all it names are over. */
-static bool is_reached(const sweep *w, uint32_t rank, uint32_t index)
+static bool is_reached(const sweep *w, uint32_t stage_replica, uint32_t index)
 {
-    const ty_instruction *all = stage_of(w, rank)->instructions, *in = &all[index];
+    const ty_instruction *all = stage_of(w, stage_replica)->instructions, *in = &all[index];
     for (uint32_t i = 0; i < index; i++)
-        if (all[i].stream == in->stream && !w->done[rank][i])
+        if (all[i].stream == in->stream && !w->done[stage_replica][i])
             return false;
     for (uint32_t i = 0; i < in->wait_count; i++)
-        if (!w->done[rank][in->waits[i]])
+        if (!w->done[stage_replica][in->waits[i]])
             return false;
     return true;
 }
 
-static uint32_t global_of(const sweep *w, uint32_t rank, const ty_instruction *in)
+static uint32_t global_of(const sweep *w, uint32_t stage_replica, const ty_instruction *in)
 {
-    uint32_t stage = ty_plan_stage_of_rank(w->plan, rank);
-    return ty_program_global_micro_batch(w->plan, stage, rank - ty_plan_first_rank(w->plan, stage),
-                                         in->micro_batch);
+    uint32_t stage = ty_plan_stage_of_replica(w->plan, stage_replica);
+    return ty_program_global_micro_batch(
+        w->plan, stage, stage_replica - ty_plan_first_replica(w->plan, stage), in->micro_batch);
 }
 
-static bool is_sent(const sweep *w, uint32_t rank, const ty_instruction *receive)
+static bool is_sent(const sweep *w, uint32_t stage_replica, const ty_instruction *receive)
 {
-    uint32_t peer = ty_program_peer_rank(w->plan, rank, receive);
+    uint32_t peer = ty_program_peer_replica(w->plan, stage_replica, receive);
     const ty_stage_program *s = stage_of(w, peer);
     for (uint32_t i = 0; i < s->instruction_count; i++)
         if (s->instructions[i].op == TY_OP_SEND && w->done[peer][i] &&
             s->instructions[i].direction == receive->direction &&
-            global_of(w, peer, &s->instructions[i]) == global_of(w, rank, receive))
+            global_of(w, peer, &s->instructions[i]) == global_of(w, stage_replica, receive))
             return true;
     return false;
 }
@@ -59,7 +60,7 @@ static bool is_sent(const sweep *w, uint32_t rank, const ty_instruction *receive
 /* Every member is at the collective, or already beyond it. */
 static bool have_met(const sweep *w, const ty_instruction *in)
 {
-    uint32_t *members = ty_alloc(ty_plan_rank_count(w->plan), sizeof *members);
+    uint32_t *members = ty_alloc(ty_plan_stage_replica_count(w->plan), sizeof *members);
     uint32_t count, met = 0;
 
     MUST(members != NULL);
@@ -75,37 +76,37 @@ static bool have_met(const sweep *w, const ty_instruction *in)
     return met == count;
 }
 
-static bool try_one(const sweep *w, uint32_t rank, uint32_t index)
+static bool try_one(const sweep *w, uint32_t stage_replica, uint32_t index)
 {
-    const ty_instruction *in = &stage_of(w, rank)->instructions[index];
-    return !w->done[rank][index] && is_reached(w, rank, index) &&
-           (in->op != TY_OP_RECEIVE || is_sent(w, rank, in)) &&
+    const ty_instruction *in = &stage_of(w, stage_replica)->instructions[index];
+    return !w->done[stage_replica][index] && is_reached(w, stage_replica, index) &&
+           (in->op != TY_OP_RECEIVE || is_sent(w, stage_replica, in)) &&
            (in->op != TY_OP_COLLECTIVE || have_met(w, in));
 }
 
 static bool reaches_the_end(const ty_plan *plan, const ty_program *program)
 {
     sweep w = {plan, program, NULL};
-    const uint32_t ranks = ty_plan_rank_count(plan);
+    const uint32_t stage_replicas = ty_plan_stage_replica_count(plan);
     bool has_moved = true;
     uint64_t left = ty_program_event_count(plan, program);
 
-    w.done = ty_alloc(ranks, sizeof *w.done);
+    w.done = ty_alloc(stage_replicas, sizeof *w.done);
     MUST(w.done != NULL);
-    for (uint32_t rank = 0; rank < ranks; rank++)
-        MUST((w.done[rank] = ty_alloc(stage_of(&w, rank)->instruction_count, sizeof(bool))) !=
-             NULL);
+    for (uint32_t stage_replica = 0; stage_replica < stage_replicas; stage_replica++)
+        MUST((w.done[stage_replica] =
+                  ty_alloc(stage_of(&w, stage_replica)->instruction_count, sizeof(bool))) != NULL);
     while (has_moved) {
         has_moved = false;
-        for (uint32_t rank = 0; rank < ranks; rank++)
-            for (uint32_t i = 0; i < stage_of(&w, rank)->instruction_count; i++)
-                if (try_one(&w, rank, i)) {
-                    w.done[rank][i] = has_moved = true;
+        for (uint32_t stage_replica = 0; stage_replica < stage_replicas; stage_replica++)
+            for (uint32_t i = 0; i < stage_of(&w, stage_replica)->instruction_count; i++)
+                if (try_one(&w, stage_replica, i)) {
+                    w.done[stage_replica][i] = has_moved = true;
                     left--;
                 }
     }
-    for (uint32_t rank = 0; rank < ranks; rank++)
-        ty_free(w.done[rank]);
+    for (uint32_t stage_replica = 0; stage_replica < stage_replicas; stage_replica++)
+        ty_free(w.done[stage_replica]);
     ty_free(w.done);
     return left == 0;
 }
@@ -125,10 +126,12 @@ static void use_program(const ty_plan *plan, const ty_program *program)
         MUST(peak >= 1 && peak <= plan->micro_batches / plan->stages[stage].replicas);
     }
     MUST(ty_timeline_new(plan, 1, &timeline, &error) == TY_OK);
-    for (uint32_t rank = 0; rank < timeline->rank_count; rank++) {
-        uint32_t stage = ty_plan_stage_of_rank(plan, rank);
+    for (uint32_t stage_replica = 0; stage_replica < timeline->stage_replica_count;
+         stage_replica++) {
+        uint32_t stage = ty_plan_stage_of_replica(plan, stage_replica);
         for (uint32_t i = 0; i < program->stages[stage].instruction_count; i++) {
-            ty_event event = {rank, 0, i, (rank * 7 + i * 5) % 11, (rank * 7 + i * 5) % 11 + 1};
+            ty_event event = {stage_replica, 0, i, (stage_replica * 7 + i * 5) % 11,
+                              (stage_replica * 7 + i * 5) % 11 + 1};
             MUST(ty_timeline_add(timeline, &event) == TY_OK);
         }
     }

@@ -44,7 +44,7 @@ static void check_plan(const ty_plan *plan, const ty_question_inputs *q)
     ty_error error = {0};
 
     MUST(isfinite(plan->prediction.step_time_s) && plan->prediction.step_time_s > 0);
-    MUST(ty_plan_process_count(plan) <= ty_cluster_device_count(q->cluster));
+    MUST(ty_plan_rank_count(plan) <= ty_cluster_device_count(q->cluster));
     MUST(plan->fix != NULL && plan->candidate_count > 0);
     ty_plan_to_json(plan, &writer, NULL);
     MUST(ty_text_check(&text, &error) == TY_OK);

@@ -23,25 +23,26 @@ static void use_timeline(const ty_timeline *timeline)
 {
     for (uint64_t i = 0; i < timeline->event_count; i++) {
         const ty_event *event = &timeline->events[i], *before = event - 1;
-        MUST(event->rank < timeline->rank_count && event->step < timeline->step_count);
+        MUST(event->stage_replica < timeline->stage_replica_count &&
+             event->step < timeline->step_count);
         MUST(isfinite(event->start_s) && isfinite(event->end_s));
         MUST(event->end_s >= event->start_s);
         if (i == 0)
             continue;
         MUST(before->step < event->step ||
-             (before->step == event->step &&
-              (before->rank < event->rank ||
-               (before->rank == event->rank && before->instruction <= event->instruction))));
+             (before->step == event->step && (before->stage_replica < event->stage_replica ||
+                                              (before->stage_replica == event->stage_replica &&
+                                               before->instruction <= event->instruction))));
     }
 }
 
 static void use_run(const ty_run *run)
 {
-    MUST(run->rank_count > 0 && run->step_count > 0);
+    MUST(run->stage_replica_count > 0 && run->step_count > 0);
     for (uint32_t i = 0; i < run->step_count; i++)
         MUST(isfinite(run->losses[i]));
     if (run->timeline != NULL) {
-        MUST(run->timeline->rank_count == run->rank_count);
+        MUST(run->timeline->stage_replica_count == run->stage_replica_count);
         MUST(strcmp(run->timeline->plan_digest.hex, run->plan_digest.hex) == 0);
         use_timeline(run->timeline);
     }

@@ -100,26 +100,26 @@ static void make_plan(source *from, subject *s)
                         .buckets = s->buckets,
                         .tensor_parallel = counts[take(from, 3)],
                         .zero = seldom(from, 4) ? 1 + take(from, 3) : 0};
-    if (stride == 2) { /* lanes of the other kinds */
+    if (stride == 2) { /* ranks of the other kinds */
         s->plan.context_parallel = s->plan.tensor_parallel;
         s->plan.tensor_parallel = 0;
     } else if (stride == 3) {
         s->plan.expert_parallel = s->plan.tensor_parallel;
         s->plan.tensor_parallel = is_even ? 2 : 0;
     }
-    const uint32_t width = ty_plan_width(&s->plan);
+    const uint32_t width = ty_plan_replica_ranks(&s->plan);
     if (s->plan.stage_count % 2 == 0 && seldom(from, 4))
-        s->plan.interleave = 2;
+        s->plan.virtual_stages = 2;
     for (uint32_t i = 0; i < s->plan.stage_count; i++) {
         ty_plan_stage *stage = &s->stages[i];
         *stage = (ty_plan_stage){
             .first_layer = i,
             .layer_count = 1,
-            .replicas = is_even || s->plan.interleave > 1 ? same : counts[take(from, 4)]};
+            .replicas = is_even || s->plan.virtual_stages > 1 ? same : counts[take(from, 4)]};
         stage->devices = ty_alloc((size_t)stage->replicas * width, sizeof(uint32_t));
         MUST(stage->devices != NULL);
-        if (i >= ty_plan_position_count(&s->plan)) { /* the same as of the position's first */
-            memcpy(stage->devices, s->stages[i % ty_plan_position_count(&s->plan)].devices,
+        if (i >= ty_plan_pipeline_size(&s->plan)) { /* the same as of the pipeline rank's first */
+            memcpy(stage->devices, s->stages[i % ty_plan_pipeline_size(&s->plan)].devices,
                    (size_t)stage->replicas * width * sizeof(uint32_t));
             continue;
         }
@@ -179,7 +179,7 @@ static void slip(source *from, ty_instruction *in)
     }
 }
 
-static uint32_t append(source *from, subject *s, uint32_t position, ty_instruction in,
+static uint32_t append(source *from, subject *s, uint32_t pipeline_rank, ty_instruction in,
                        const uint32_t *waits, uint32_t wait_count)
 {
     uint32_t index = TY_NO_INSTRUCTION;
@@ -189,10 +189,11 @@ static uint32_t append(source *from, subject *s, uint32_t position, ty_instructi
         return TY_NO_INSTRUCTION;
     if (seldom(from, 64))
         slip(from, &in);
-    if (ty_program_append(s->program, position, &in, waits, wait_count, &index, &error) != TY_OK)
+    if (ty_program_append(s->program, pipeline_rank, &in, waits, wait_count, &index, &error) !=
+        TY_OK)
         return TY_NO_INSTRUCTION;
     if (index != TY_NO_INSTRUCTION && seldom(from, 128)) {
-        ty_stage_program *code = &s->program->stages[position];
+        ty_stage_program *code = &s->program->stages[pipeline_rank];
         const uint32_t other = take(from, code->instruction_count);
         const ty_instruction kept = code->instructions[index];
         code->instructions[index] = code->instructions[other];
@@ -215,7 +216,7 @@ static ty_instruction transfer_of(ty_op op, ty_direction direction, uint32_t sta
 /* A stage's receives, passes and sends of one direction. @return its last pass */
 static uint32_t add_passes(source *from, subject *s, uint32_t stage, bool is_backward)
 {
-    const uint32_t position = stage % ty_plan_position_count(&s->plan);
+    const uint32_t pipeline_rank = stage % ty_plan_pipeline_size(&s->plan);
     const uint32_t before = is_backward ? stage + 1 : stage - 1;
     const uint32_t behind = is_backward ? stage - 1 : stage + 1;
     const ty_direction direction = is_backward ? TY_GRADIENT : TY_ACTIVATION;
@@ -227,17 +228,18 @@ static uint32_t add_passes(source *from, subject *s, uint32_t stage, bool is_bac
         pass.micro_batch = k;
         pass.stage = stage;
         if (before < s->plan.stage_count)
-            last = append(from, s, position,
+            last = append(from, s, pipeline_rank,
                           transfer_of(TY_OP_RECEIVE, direction, stage, before, k), NULL, 0);
-        last = append(from, s, position, pass, &last, 1);
+        last = append(from, s, pipeline_rank, pass, &last, 1);
         if (behind < s->plan.stage_count)
-            (void)append(from, s, position, transfer_of(TY_OP_SEND, direction, stage, behind, k),
-                         &last, 1);
+            (void)append(from, s, pipeline_rank,
+                         transfer_of(TY_OP_SEND, direction, stage, behind, k), &last, 1);
     }
     return last;
 }
 
-static void add_exchange(source *from, subject *s, uint32_t position, uint32_t b, uint32_t last)
+static void add_exchange(source *from, subject *s, uint32_t pipeline_rank, uint32_t b,
+                         uint32_t last)
 {
     const ty_bucket *bucket = &s->buckets[b];
 
@@ -247,29 +249,29 @@ static void add_exchange(source *from, subject *s, uint32_t position, uint32_t b
         ty_instruction exchange = ty_instruction_of(TY_OP_COLLECTIVE);
         exchange.bucket = b;
         exchange.phase = phase;
-        (void)append(from, s, position, exchange, &last, 1);
+        (void)append(from, s, pipeline_rank, exchange, &last, 1);
     }
     if (ty_bucket_is_sharded(&s->plan, bucket)) {
         ty_instruction gather = ty_instruction_of(TY_OP_GATHER);
         gather.bucket = b;
-        (void)append(from, s, position, gather, NULL, 0);
+        (void)append(from, s, pipeline_rank, gather, NULL, 0);
     }
 }
 
 static void make_program(source *from, subject *s)
 {
-    const uint32_t positions = ty_plan_position_count(&s->plan);
+    const uint32_t pipeline_size = ty_plan_pipeline_size(&s->plan);
 
     MUST((s->program = ty_alloc(1, sizeof *s->program)) != NULL);
-    MUST((s->program->stages = ty_alloc(positions, sizeof *s->program->stages)) != NULL);
-    s->program->stage_count = positions;
+    MUST((s->program->stages = ty_alloc(pipeline_size, sizeof *s->program->stages)) != NULL);
+    s->program->stage_count = pipeline_size;
     for (uint32_t stage = 0; stage < s->plan.stage_count; stage++)
         (void)add_passes(from, s, stage, false);
     for (uint32_t stage = s->plan.stage_count; stage-- > 0;) {
         const uint32_t last = add_passes(from, s, stage, true);
         for (uint32_t b = 0; b < s->plan.bucket_count; b++)
             if (s->buckets[b].stage == stage || s->buckets[b].tied_stage == stage)
-                add_exchange(from, s, stage % positions, b, last);
+                add_exchange(from, s, stage % pipeline_size, b, last);
     }
 }
 
@@ -306,11 +308,11 @@ static void make_costs(source *from, subject *s)
         const uint32_t cores = ty_cluster_host_cores(s->cluster, h);
         s->costs->host_cores[h] = cores > 0 && take(from, 2) == 0 ? (double)cores : HUGE_VAL;
     }
-    for (uint32_t r = 0; r < s->costs->rank_count; r++) {
-        const uint32_t device = ty_plan_device_of_rank(&s->plan, r);
-        s->costs->rank_host[r] = device < ty_cluster_device_count(s->cluster)
-                                     ? ty_cluster_device_host(s->cluster, device)
-                                     : 0;
+    for (uint32_t r = 0; r < s->costs->stage_replica_count; r++) {
+        const uint32_t device = ty_plan_device_of_replica(&s->plan, r);
+        s->costs->replica_host[r] = device < ty_cluster_device_count(s->cluster)
+                                        ? ty_cluster_device_host(s->cluster, device)
+                                        : 0;
     }
 }
 
@@ -325,7 +327,7 @@ static void make_options(source *from, subject *s)
     s->options.time_limit_s = 20.0;
     if (!seldom(from, 4))
         return;
-    const uint32_t devices = ty_plan_process_count(&s->plan);
+    const uint32_t devices = ty_plan_rank_count(&s->plan);
     MUST((s->slowdowns = ty_alloc(devices, sizeof *s->slowdowns)) != NULL);
     for (uint32_t r = 0; r < devices; r++)
         s->slowdowns[r] = seldom(from, 100) ? figure(from, 1.0) : 1.0 + take(from, 4) / 4.0;

@@ -211,9 +211,9 @@ static void mistakes_refuse(const cuda_dnn_target *target)
     dnn_plant(NULL);
 }
 
-/* The first attention of a network of the zoo, of which tensor lanes divide the heads. */
+/* The first attention of a network of the zoo, of which tensor-parallel ranks divide the heads. */
 static void attention_of_zoo(const cuda_dnn_target *target, const char *device, const char *name,
-                             uint64_t batch, uint64_t lanes)
+                             uint64_t batch, uint64_t ranks)
 {
     ty_workload *w = NULL;
     ty_error error = {0};
@@ -227,8 +227,8 @@ static void attention_of_zoo(const cuda_dnn_target *target, const char *device, 
         cuda_attention asked;
         if (w->layers[l].kind != TY_LAYER_ATTENTION)
             continue;
-        asked = packed(batch, w->layers[l].output.dimensions[0], a[TY_HEADS] / lanes,
-                       a[TY_KV_HEADS] / lanes, a[TY_HEAD_SIZE], a[TY_IS_CAUSAL] != 0);
+        asked = packed(batch, w->layers[l].output.dimensions[0], a[TY_HEADS] / ranks,
+                       a[TY_KV_HEADS] / ranks, a[TY_HEAD_SIZE], a[TY_IS_CAUSAL] != 0);
         attention_plan(target, device, name, CUDA_TYPE_BF16, asked);
         attention_plan(target, device, name, CUDA_TYPE_HALF, asked);
         break;

@@ -178,14 +178,14 @@ static bool case_switch(void)
                    SWITCH ": found \"perhaps\", expected auto or own");
 }
 
-/* ---- In plans: two parts of backward, lanes that divide heads ---- */
+/* ---- In plans: two parts of backward, ranks that divide heads ---- */
 
 #define GPT "gpt-tiny sequence=32", "gpt-tiny sequence=8"
 static const plan_case plans[] = {
     {"attention gpt, zb-h1 2 stages, bf16", GPT, {GPT_ZERO_BUBBLE}, "bf16", 1e-1, 3e-2},
     {"attention gpt, 2 lanes, bf16",
      GPT,
-     {.replicas = {1}, .buckets = 2, BATCH, .lanes = 2},
+     {.replicas = {1}, .buckets = 2, BATCH, .tp = 2},
      "bf16",
      1e-1,
      3e-2},

@@ -91,7 +91,7 @@ static const plan_shape jobs[] = {
      .cuts = {3},
      .buckets = 1,
      BATCH},
-    {.name = "lanes", .replicas = {1}, .buckets = 3, BATCH, .lanes = 2, .divides_sequence = true},
+    {.name = "lanes", .replicas = {1}, .buckets = 3, BATCH, .tp = 2, .divides_sequence = true},
     {.name = "zero-3", .replicas = {2}, .buckets = 3, BATCH, .zero = 3},
 };
 
@@ -126,9 +126,9 @@ static int job_write(const char *workload, const char *name, const char *folder)
 static const struct {
     const char *name;
     void (*run)(void);
-} families[] = {{"passes", passes_run}, {"lanes", lanes_run}, {"updates", updates_run},
-                {"codecs", codecs_run}, {"plans", plans_run}, {"schedules", schedules_run},
-                {"graphs", graphs_run}, {"links", links_run}, {"attention", attention_run}};
+} families[] = {{"passes", passes_run}, {"lanes", parallel_run}, {"updates", updates_run},
+                {"codecs", codecs_run}, {"plans", plans_run},    {"schedules", schedules_run},
+                {"graphs", graphs_run}, {"links", links_run},    {"attention", attention_run}};
 
 static int usage(void)
 {

@@ -1,6 +1,6 @@
 /**
  * @file gpu_cases.h
- * The cuda backend against the CPU backend: passes, stages, lanes, updates, compressors, whole
+ * The cuda backend against the CPU backend: passes, stages, ranks, updates, compressors, whole
  * plans with several virtual ranks on one GPU. A program without a test framework, so that it runs
  * on machines that have nothing but a GPU. A case is a function that says by `wrong` what it found.
  */
@@ -54,7 +54,7 @@ bool two_passes(const ty_device_backend *b, ty_stage_device *stage, const ty_sta
 
 void attention_run(void);
 void passes_run(void);    /* gpu_passes.c: networks in one stage, and in several */
-void lanes_run(void);     /* gpu_lanes.c */
+void parallel_run(void);  /* gpu_parallel.c */
 void updates_run(void);   /* gpu_updates.c */
 void codecs_run(void);    /* gpu_codecs.c */
 void plans_run(void);     /* gpu_plans.c */
@@ -138,13 +138,13 @@ typedef struct plan_case {
  * many, of gpt-tiny, of the small gpt and of any network. */
 #define MLP_INTERLEAVED                                                                            \
     .schedule = TY_INTERLEAVED, .replicas = {1, 1, 1, 1}, .cuts = {2, 4, 5}, .buckets = 1, BATCH,  \
-    .interleave = 2
+    .virtual_stages = 2
 #define GPT_INTERLEAVED                                                                            \
     .schedule = TY_INTERLEAVED, .replicas = {1, 1, 1, 1}, .cuts = {7, 13, 19}, .buckets = 1,       \
-    BATCH, .interleave = 2
+    BATCH, .virtual_stages = 2
 #define GPT_INTERLEAVED_TWICE                                                                      \
     .schedule = TY_INTERLEAVED, .replicas = {2, 2, 2, 2}, .cuts = {7, 13, 19}, .buckets = 1,       \
-    BATCH, .interleave = 2
+    BATCH, .virtual_stages = 2
 #define MLP_PIPEDREAM                                                                              \
     .schedule = TY_PIPEDREAM, .replicas = {1, 1, 1}, .cuts = {2, 4}, .buckets = 1, BATCH
 #define MLP_2BW .schedule = TY_PIPEDREAM_2BW, .replicas = {2, 1}, .cuts = {3}, .buckets = 1, BATCH

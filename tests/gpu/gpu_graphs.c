@@ -31,7 +31,7 @@ typedef struct graph_case {
     plan_shape shape;
     const char *precision;
     uint32_t evaluate_every;
-    const char *given_up; /* why passes with exchanges of lanes in them are queued; NULL: none is */
+    const char *given_up; /* why passes with exchanges of ranks in them are queued; NULL: none is */
 } graph_case;
 
 #define SMALL_GPT "gpt-tiny sequence=8"
@@ -98,28 +98,28 @@ static const graph_case plans[] = {
      NULL},
     {"graphs gpt, 2 lanes through the host",
      SMALL_GPT,
-     {.replicas = {1}, .buckets = 1, BATCH, .lanes = 2},
+     {.replicas = {1}, .buckets = 1, BATCH, .tp = 2},
      NULL,
      0,
      "lanes exchange through the host's memory"},
 };
 enum { PLANS = sizeof plans / sizeof *plans };
 
-/* Between emulated devices, whose lanes exchange as part of the graphs. */
-#define TWO_LANES                                                                                  \
+/* Between emulated devices, whose ranks exchange as part of the graphs. */
+#define TWO_RANKS                                                                                  \
     {                                                                                              \
-        .replicas = {1}, .buckets = 2, BATCH, .lanes = 2                                           \
+        .replicas = {1}, .buckets = 2, BATCH, .tp = 2                                              \
     }
-static const graph_case lane_plans[] = {
+static const graph_case parallel_plans[] = {
     {"graphs of lanes, gpt, data parallel 2, bf16",
      gpt_small,
-     {.replicas = {2}, .buckets = 2, BATCH, .lanes = 2},
+     {.replicas = {2}, .buckets = 2, BATCH, .tp = 2},
      "bf16",
      0,
      NULL},
     {"graphs of lanes, gpt, along the sequence, fp16",
      gpt_small,
-     {.replicas = {1}, .buckets = 2, BATCH, .lanes = 2, .divides_sequence = true},
+     {.replicas = {1}, .buckets = 2, BATCH, .tp = 2, .divides_sequence = true},
      "fp16",
      0,
      NULL},
@@ -129,7 +129,7 @@ static const graph_case lane_plans[] = {
       .buckets = 2,
       .global_batch = 4,
       .micro_batch_size = 1,
-      .lanes = 2,
+      .tp = 2,
       .divides_sequence = true},
      NULL,
      0,
@@ -148,7 +148,7 @@ static const graph_case lane_plans[] = {
      NULL},
     {"graphs of lanes, gpt, 2 x 2, bf16",
      gpt_small,
-     {.replicas = {1}, .buckets = 2, BATCH, .lanes = 2, .divides_sequence = true, .contexts = 2},
+     {.replicas = {1}, .buckets = 2, BATCH, .tp = 2, .divides_sequence = true, .contexts = 2},
      "bf16",
      0,
      NULL},
@@ -159,8 +159,8 @@ static const graph_case lane_plans[] = {
       .cuts = {4, 8, 12},
       .buckets = 1,
       BATCH,
-      .interleave = 2,
-      .lanes = 2},
+      .virtual_stages = 2,
+      .tp = 2},
      NULL,
      0,
      NULL},
@@ -171,29 +171,29 @@ static const graph_case lane_plans[] = {
       .cuts = {5},
       .buckets = 1,
       BATCH,
-      .lanes = 2,
+      .tp = 2,
       .divides_sequence = true},
      "bf16",
      0,
      NULL},
 };
-enum { LANE_PLANS = sizeof lane_plans / sizeof *lane_plans };
+enum { PARALLEL_PLANS = sizeof parallel_plans / sizeof *parallel_plans };
 
-/* One lane's graphs cannot be made: the other's are not used either. Kernels of NCCL would find no
+/* One rank's graphs cannot be made: the other's are not used either. Kernels of NCCL would find no
  * room beside each other. */
 static const struct {
     const char *variable, *value;
     graph_case plan;
-} lane_faults[] = {
+} parallel_faults[] = {
     {FAULT,
      "instantiate:1",
-     {"graphs of lanes given up by one", gpt_small, TWO_LANES, NULL, 0, "none for others"}},
+     {"graphs of lanes given up by one", gpt_small, TWO_RANKS, NULL, 0, "none for others"}},
     {"TRAINYARD_EMULATED_CROWDED",
      "1",
-     {"graphs of lanes given up for want of room", gpt_small, TWO_LANES, NULL, 0,
+     {"graphs of lanes given up for want of room", gpt_small, TWO_RANKS, NULL, 0,
       "kernels of NCCL may take 8 of 1 multiprocessors"}},
 };
-enum { LANE_FAULTS = sizeof lane_faults / sizeof *lane_faults };
+enum { PARALLEL_FAULTS = sizeof parallel_faults / sizeof *parallel_faults };
 
 static bool run_with(const graph_case *c, const char *is_on, outcome *out)
 {
@@ -415,7 +415,7 @@ static bool case_fault_of_plan(void)
 }
 
 /* Both with and without graphs, where the fault changes nothing else. */
-static bool case_lane_fault(const char *variable, const char *value, const graph_case *c)
+static bool case_parallel_fault(const char *variable, const char *value, const graph_case *c)
 {
     bool is_right;
 
@@ -425,10 +425,10 @@ static bool case_lane_fault(const char *variable, const char *value, const graph
     return is_right;
 }
 
-/* A lane whose graph is not launched ends the run on all: the others have launched theirs. */
-static bool case_lane_launch(void)
+/* A rank whose graph is not launched ends the run on all: the others have launched theirs. */
+static bool case_parallel_launch(void)
 {
-    const graph_case c = {"graphs of lanes, one not launched", gpt_small, TWO_LANES, NULL, 0, NULL};
+    const graph_case c = {"graphs of lanes, one not launched", gpt_small, TWO_RANKS, NULL, 0, NULL};
     outcome out = {0};
     bool has_run;
 
@@ -441,18 +441,18 @@ static bool case_lane_launch(void)
            wrong("found \"%.200s\", expected the launch that failed", message);
 }
 
-static void lane_graphs_run(void)
+static void parallel_graphs_run(void)
 {
-    for (int i = 0; i < LANE_PLANS; i++)
-        if (is_asked(lane_plans[i].name))
-            report(lane_plans[i].name, case_graphs(&lane_plans[i]));
-    for (int i = 0; i < LANE_FAULTS; i++)
-        if (is_asked(lane_faults[i].plan.name))
-            report(lane_faults[i].plan.name,
-                   case_lane_fault(lane_faults[i].variable, lane_faults[i].value,
-                                   &lane_faults[i].plan));
+    for (int i = 0; i < PARALLEL_PLANS; i++)
+        if (is_asked(parallel_plans[i].name))
+            report(parallel_plans[i].name, case_graphs(&parallel_plans[i]));
+    for (int i = 0; i < PARALLEL_FAULTS; i++)
+        if (is_asked(parallel_faults[i].plan.name))
+            report(parallel_faults[i].plan.name,
+                   case_parallel_fault(parallel_faults[i].variable, parallel_faults[i].value,
+                                       &parallel_faults[i].plan));
     if (is_asked("graphs of lanes, one not launched"))
-        report("graphs of lanes, one not launched", case_lane_launch());
+        report("graphs of lanes, one not launched", case_parallel_launch());
 }
 
 static bool case_switch(void)
@@ -503,5 +503,5 @@ void graphs_run(void)
     if (is_asked("graphs given up, told by the run") && is_emulated())
         report("graphs given up, told by the run", case_fault_of_plan());
     if (getenv("TRAINYARD_EMULATED_DEVICES") != NULL)
-        lane_graphs_run();
+        parallel_graphs_run();
 }

@@ -35,7 +35,7 @@ static const char gpt_untied[] =
     "\"optimizer\": {\"kind\": \"sgd\", \"learning_rate\": 0.1, \"momentum\": 0.9,"
     "\"weight_decay\": 0}}";
 
-/* Eight experts and two tokens a lane, each of which sees one: most of them, and some lanes, have
+/* Eight experts and two tokens a rank, each of which sees one: most of them, and some ranks, have
  * nothing to do. */
 static const char mixture_idle[] =
     "{\"schema\": \"trainyard.zoo/1\", \"source\": \"mixtral-8x7b.json\", \"name\": "
@@ -90,7 +90,7 @@ static const plan_case plans[] = {
      true},
     {"link gpt, data parallel 2, 2 lanes along the sequence",
      GPT,
-     {.replicas = {2}, .buckets = 2, BATCH, .lanes = 2, .divides_sequence = true},
+     {.replicas = {2}, .buckets = 2, BATCH, .tp = 2, .divides_sequence = true},
      EXACT,
      true},
     {"link gpt, 1f1b 2 stages of 2 contexts", GPT, {SMALL_GPT_HALVES, .contexts = 2}, EXACT, true},
@@ -204,7 +204,7 @@ static const plan_case plans[] = {
       .cuts = {2, 4, 5},
       .buckets = 1,
       BATCH,
-      .interleave = 2},
+      .virtual_stages = 2},
      EXACT,
      true},
     {"link mlp, pipedream 2+1, bf16 buckets",
@@ -278,12 +278,12 @@ static const plan_case plans[] = {
      true},
     {"link gpt, 1f1b 2 stages of 2 lanes, recompute selective",
      GPT,
-     {SMALL_GPT_HALVES, .lanes = 2, .recompute = TY_RECOMPUTE_SELECTIVE},
+     {SMALL_GPT_HALVES, .tp = 2, .recompute = TY_RECOMPUTE_SELECTIVE},
      EXACT,
      true},
     {"link gpt, 2 x 2 lanes along the sequence",
      GPT,
-     {.replicas = {1}, .buckets = 2, BATCH, .lanes = 2, .divides_sequence = true, .contexts = 2},
+     {.replicas = {1}, .buckets = 2, BATCH, .tp = 2, .divides_sequence = true, .contexts = 2},
      EXACT,
      true},
     {"link mixture, 2 lanes of 2 experts",
@@ -295,7 +295,7 @@ static const plan_case plans[] = {
     {"link mixture, 2 x 2 lanes of experts and their features",
      moe_small,
      moe_small,
-     {.replicas = {1}, .buckets = 2, BATCH, .lanes = 2, .experts = 2},
+     {.replicas = {1}, .buckets = 2, BATCH, .tp = 2, .experts = 2},
      EXACT,
      true},
     {"link mixture, 4 lanes of an expert, bf16",
@@ -337,14 +337,14 @@ static const plan_case plans[] = {
      true},
     {"link gpt, data parallel 2, 2 lanes, fp16",
      GPT,
-     {.replicas = {2}, .buckets = 2, BATCH, .lanes = 2},
+     {.replicas = {2}, .buckets = 2, BATCH, .tp = 2},
      "fp16",
      3e-2,
      1e-2,
      true},
     {"link gpt, 1f1b 2 stages, 2 lanes along the sequence, bf16",
      GPT,
-     {SMALL_GPT_HALVES, .lanes = 2, .divides_sequence = true},
+     {SMALL_GPT_HALVES, .tp = 2, .divides_sequence = true},
      "bf16",
      1e-1,
      3e-2,
@@ -376,14 +376,14 @@ static bool is_linked(const ty_run *run)
     return run->versions != NULL && strstr(run->versions, "link nccl") != NULL;
 }
 
-/* What lanes exchange is part of their passes' graphs, but between experts, or without room for
+/* What ranks exchange is part of their passes' graphs, but between experts, or without room for
  * kernels beside those that wait. */
 static bool is_recorded(const plan_case *c, const ty_run *run)
 {
     const char *crowded = getenv("TRAINYARD_EMULATED_CROWDED");
     graph_record found;
 
-    if ((c->shape.lanes < 2 && c->shape.contexts < 2) || c->shape.experts > 1 ||
+    if ((c->shape.tp < 2 && c->shape.contexts < 2) || c->shape.experts > 1 ||
         (crowded != NULL && crowded[0] == '1'))
         return true;
     return graph_record_read(run, &found) &&
@@ -510,9 +510,9 @@ static uint64_t instructions_hash(const plan_case *c)
     number_add(&hash, plan->zero);
     number_add(&hash, plan->workload->local_steps);
     number_add(&hash, c->evaluate_every);
-    if (ty_plan_width(plan) > 1) {
+    if (ty_plan_replica_ranks(plan) > 1) {
         const uint64_t passes[] = {
-            c->shape.lanes,     c->shape.divides_sequence,
+            c->shape.tp,        c->shape.divides_sequence,
             c->shape.contexts,  c->shape.experts,
             c->shape.recompute, c->precision != NULL && strcmp(c->precision, "fp16") == 0};
         for (size_t p = 0; p < sizeof passes / sizeof *passes; p++)
@@ -589,18 +589,18 @@ static void lost_run(const plan_case *c)
 
 /* ---- Memory ---- */
 
-static uint32_t lanes_of(uint32_t asked)
+static uint32_t ranks_of(uint32_t asked)
 {
     return asked > 0 ? asked : 1;
 }
 
-/* What each rank says that it took of its device, or the lane with most, is what the emulator gave
+/* What each rank says that it took of its device, or the rank with most, is what the emulator gave
  * out there: with state, compressors and what links hold. */
 static bool case_memory(const plan_case *c)
 {
     uint64_t (*given)(int device) = NULL;
     const uint32_t width =
-        lanes_of(c->shape.lanes) * lanes_of(c->shape.contexts) * lanes_of(c->shape.experts);
+        ranks_of(c->shape.tp) * ranks_of(c->shape.contexts) * ranks_of(c->shape.experts);
     plan_shape shape = c->shape;
     outcome found = {0};
     bool is_right;
@@ -612,12 +612,12 @@ static bool case_memory(const plan_case *c)
         (void)given(device);
     shape.name = c->name;
     is_right = plan_run(c->workload, &shape, "cuda", c->precision, STEPS, &found);
-    for (uint32_t rank = 0; is_right && rank < found.run->rank_count; rank++) {
+    for (uint32_t rank = 0; is_right && rank < found.run->stage_replica_count; rank++) {
         uint64_t bytes = 0;
 
-        for (uint32_t lane = 0; lane < width; lane++) {
-            const uint64_t of_lane = given((int)(rank * width + lane));
-            bytes = of_lane > bytes ? of_lane : bytes;
+        for (uint32_t replica_rank = 0; replica_rank < width; replica_rank++) {
+            const uint64_t of_rank = given((int)(rank * width + replica_rank));
+            bytes = of_rank > bytes ? of_rank : bytes;
         }
         is_right = found.run->peak_memory_bytes[rank] == bytes ||
                    wrong("rank %u says %llu bytes, its device gave %llu", rank,
@@ -757,7 +757,7 @@ void links_run(void)
             report(plans[i].name, case_orders(&plans[i], 1, 1));
         lost_run(&plans[i]);
         snprintf(name, sizeof name, "memory of %s", plans[i].name + strlen("link "));
-        if (plans[i].shape.lanes < 2 && plans[i].shape.contexts < 2 && is_asked(name))
+        if (plans[i].shape.tp < 2 && plans[i].shape.contexts < 2 && is_asked(name))
             report(name, case_memory(&plans[i]));
     }
     orders_run();

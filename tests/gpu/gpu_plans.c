@@ -148,12 +148,12 @@ static const plan_case plans[] = {
     {"plan gpt, 2 lanes",
      "gpt-tiny sequence=32",
      "gpt-tiny sequence=8",
-     {.replicas = {1}, .buckets = 2, BATCH, .lanes = 2},
+     {.replicas = {1}, .buckets = 2, BATCH, .tp = 2},
      EXACT},
     {"plan gpt, data parallel 2, 2 lanes, fp16 buckets",
      "gpt-tiny sequence=32",
      "gpt-tiny sequence=8",
-     {.replicas = {2}, .buckets = 2, BATCH, .lanes = 2, .compression.kind = TY_COMPRESSION_FP16},
+     {.replicas = {2}, .buckets = 2, BATCH, .tp = 2, .compression.kind = TY_COMPRESSION_FP16},
      NULL,
      4e-3,
      1e-2},
@@ -163,13 +163,13 @@ static const plan_case plans[] = {
      {.replicas = {2},
       .buckets = 2,
       BATCH,
-      .lanes = 2,
+      .tp = 2,
       .compression = {.kind = TY_COMPRESSION_TOP_K, .ratio = 1}},
      EXACT},
     {"plan gpt, data parallel 2, 2 lanes along the sequence",
      "gpt-tiny sequence=32",
      "gpt-tiny sequence=8",
-     {.replicas = {2}, .buckets = 2, BATCH, .lanes = 2, .divides_sequence = true},
+     {.replicas = {2}, .buckets = 2, BATCH, .tp = 2, .divides_sequence = true},
      EXACT},
     {"plan gpt, 1f1b 2 stages of 2 lanes along the sequence, recompute",
      "gpt-tiny sequence=32",
@@ -179,21 +179,21 @@ static const plan_case plans[] = {
       .cuts = {11},
       .buckets = 1,
       BATCH,
-      .lanes = 2,
+      .tp = 2,
       .divides_sequence = true,
       .recompute = TY_RECOMPUTE_FULL},
      EXACT},
     {"plan gpt, gpipe 2 stages of 2 lanes, loss alone, bf16",
      "gpt-tiny sequence=32",
      "gpt-tiny sequence=8",
-     {.schedule = TY_GPIPE, .replicas = {1, 1}, .cuts = {27}, .buckets = 1, BATCH, .lanes = 2},
+     {.schedule = TY_GPIPE, .replicas = {1, 1}, .cuts = {27}, .buckets = 1, BATCH, .tp = 2},
      "bf16",
      1e-1,
      3e-2},
     {"plan gpt, 4 lanes along the sequence, fp16",
      "gpt-tiny sequence=32",
      "gpt-tiny sequence=8",
-     {.replicas = {1}, .buckets = 1, BATCH, .lanes = 4, .divides_sequence = true},
+     {.replicas = {1}, .buckets = 1, BATCH, .tp = 4, .divides_sequence = true},
      "fp16",
      3e-2,
      1e-2},
@@ -240,7 +240,7 @@ static const plan_case plans[] = {
     {"plan gpt, 2 x 2 lanes along the sequence",
      "gpt-tiny sequence=32",
      "gpt-tiny sequence=8",
-     {.replicas = {1}, .buckets = 2, BATCH, .lanes = 2, .divides_sequence = true, .contexts = 2},
+     {.replicas = {1}, .buckets = 2, BATCH, .tp = 2, .divides_sequence = true, .contexts = 2},
      EXACT},
     {"plan gpt, data parallel 2, bf16",
      "gpt-tiny sequence=32",
@@ -281,8 +281,8 @@ static bool run_as(ty_plan *plan, const char *of_plan, const char *of_job, const
     job->deterministic = is_deterministic;
     job->until.accuracy = evaluate_every > 0 ? 1 : 0; /* never reached */
     is_right = is_right &&
-               ty_execute_job_locally(job, ty_plan_process_count(job->plan),
-                                      &(ty_execute_options){0}, &error) == TY_OK &&
+               ty_execute_job_locally(job, ty_plan_rank_count(job->plan), &(ty_execute_options){0},
+                                      &error) == TY_OK &&
                ty_file_read(job->gradients, 0, &out->gradients, &out->length, &error) == TY_OK &&
                ty_run_load(job->output, &out->run, &error) == TY_OK;
     directory_remove(directory);
@@ -791,7 +791,7 @@ static bool case_predicted(int index)
 static const plan_case refusals[] = {
     {.name = "refused local steps of lanes in fp16",
      .workload = "gpt-tiny sequence=8",
-     .shape = {.replicas = {2}, .buckets = 1, BATCH, .local_steps = 2, .lanes = 2},
+     .shape = {.replicas = {2}, .buckets = 1, BATCH, .local_steps = 2, .tp = 2},
      .precision = "fp16"},
 };
 enum { REFUSALS = sizeof refusals / sizeof *refusals };

@@ -132,7 +132,7 @@ static const plan_case plans[] = {
       .cuts = {4, 7, 10},
       .buckets = 1,
       BATCH,
-      .interleave = 2,
+      .virtual_stages = 2,
       .experts = 2},
      "fp16",
      3e-2,
@@ -163,7 +163,7 @@ static const plan_case plans[] = {
      T5,
      {.schedule = TY_ZERO_BUBBLE, .replicas = {1, 1}, .cuts = {12}, .buckets = 1, BATCH},
      EXACT},
-    {"plan t5, 2 lanes", T5, T5, {.replicas = {1}, .buckets = 2, BATCH, .lanes = 2}, EXACT},
+    {"plan t5, 2 lanes", T5, T5, {.replicas = {1}, .buckets = 2, BATCH, .tp = 2}, EXACT},
     {"plan additive, zb-h1 2 stages",
      ADDITIVE,
      ADDITIVE,
@@ -257,7 +257,7 @@ static const plan_case plans[] = {
      3e-2},
     {"plan gpt, zb-h1 2 stages of 2 lanes along the sequence",
      GPT,
-     {GPT_ZERO_BUBBLE, .lanes = 2, .divides_sequence = true},
+     {GPT_ZERO_BUBBLE, .tp = 2, .divides_sequence = true},
      EXACT},
     {"plan mlp, local steps 2 of 3 replicas",
      "mlp",
@@ -329,7 +329,7 @@ static const plan_case plans[] = {
       .buckets = 4,
       .global_batch = 8,
       .micro_batch_size = 4,
-      .lanes = 2,
+      .tp = 2,
       .divides_sequence = true,
       .zero = 3},
      EXACT},
@@ -366,7 +366,7 @@ static const plan_case plans[] = {
      1e-2},
     {"plan gpt, ZeRO 1, data parallel 2, 2 lanes along the sequence",
      GPT,
-     {.replicas = {2}, .buckets = 2, BATCH, .lanes = 2, .divides_sequence = true, .zero = 1},
+     {.replicas = {2}, .buckets = 2, BATCH, .tp = 2, .divides_sequence = true, .zero = 1},
      EXACT},
     {"plan gpt, ZeRO 2, 2 contexts",
      GPT,
@@ -437,7 +437,7 @@ static const plan_case late[] = {
      CLOSE},
     {"late gpt, data parallel 2, 2 lanes along the sequence, a step",
      GPT,
-     {.replicas = {2}, .buckets = 2, BATCH, .staleness = 1, .lanes = 2, .divides_sequence = true},
+     {.replicas = {2}, .buckets = 2, BATCH, .staleness = 1, .tp = 2, .divides_sequence = true},
      CLOSE},
     {"late gpt, data parallel 2, 2 contexts, a step",
      GPT,
@@ -457,7 +457,7 @@ static bool stretch_run(ty_job *job, const char *backend, const char *precision,
     job->gradients = NULL;
     job->backend = ty_strdup(backend);
     job->precision = ty_strdup(precision);
-    return (ty_execute_job_locally(job, ty_plan_process_count(job->plan), &(ty_execute_options){0},
+    return (ty_execute_job_locally(job, ty_plan_rank_count(job->plan), &(ty_execute_options){0},
                                    &error) == TY_OK &&
             ty_run_load(job->output, out, &error) == TY_OK) ||
            wrong("%s: %s", backend, error.message);
@@ -625,8 +625,8 @@ static bool part_run(const leg *l, const char *directory, uint32_t every, uint32
     job->deterministic = true;
     job->evaluate_every = c->evaluate_every;
     job->until.accuracy = c->evaluate_every > 0 ? 1 : 0; /* never reached */
-    is_right = ty_execute_job_locally(job, ty_plan_process_count(job->plan),
-                                      &(ty_execute_options){0}, &error) == TY_OK &&
+    is_right = ty_execute_job_locally(job, ty_plan_rank_count(job->plan), &(ty_execute_options){0},
+                                      &error) == TY_OK &&
                ty_run_load(job->output, out, &error) == TY_OK;
     ty_job_free(job);
     return is_right || wrong("%s", error.message);

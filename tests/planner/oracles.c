@@ -8,13 +8,13 @@ typedef struct instances {
     const ty_plan *plan;
     const ty_program *program;
     const ty_costs *costs;
-    uint32_t ranks, steps;
+    uint32_t stage_replicas, steps;
     size_t count;
     double *starts, *ends;
 } instances;
 
 typedef struct instance {
-    uint32_t step, rank, index, stage;
+    uint32_t step, stage_replica, index, stage;
     const ty_instruction *in;
     const ty_instruction_cost *cost;
 } instance;
@@ -28,12 +28,12 @@ static void *need(void *block)
     return block;
 }
 
-static size_t number_of(const instances *all, uint32_t step, uint32_t rank, uint32_t index)
+static size_t number_of(const instances *all, uint32_t step, uint32_t stage_replica, uint32_t index)
 {
     size_t number = 0, in_step = 0;
-    for (uint32_t r = 0; r < all->ranks; r++) {
-        uint32_t stage = ty_plan_stage_of_rank(all->plan, r);
-        if (r == rank)
+    for (uint32_t r = 0; r < all->stage_replicas; r++) {
+        uint32_t stage = ty_plan_stage_of_replica(all->plan, r);
+        if (r == stage_replica)
             number = in_step;
         in_step += all->program->stages[stage].instruction_count;
     }
@@ -45,15 +45,15 @@ static instance *list_instances(instances *all)
     instance *list;
     size_t n = 0;
 
-    all->ranks = ty_plan_rank_count(all->plan);
+    all->stage_replicas = ty_plan_stage_replica_count(all->plan);
     all->count = (size_t)ty_program_event_count(all->plan, all->program) * all->steps;
     list = need(ty_alloc(all->count, sizeof *list));
     for (uint32_t step = 0; step < all->steps; step++) {
-        for (uint32_t rank = 0; rank < all->ranks; rank++) {
-            uint32_t stage = ty_plan_stage_of_rank(all->plan, rank);
+        for (uint32_t stage_replica = 0; stage_replica < all->stage_replicas; stage_replica++) {
+            uint32_t stage = ty_plan_stage_of_replica(all->plan, stage_replica);
             for (uint32_t i = 0; i < all->program->stages[stage].instruction_count; i++)
                 list[n++] = (instance){step,
-                                       rank,
+                                       stage_replica,
                                        i,
                                        stage,
                                        &all->program->stages[stage].instructions[i],
@@ -76,7 +76,7 @@ static size_t before(const instances *all, const instance *at)
             const ty_instruction *in = &stage->instructions[i - 1];
             const int64_t step = round + in->lead;
             if (in->stream == at->in->stream && step >= 0 && step < all->steps)
-                return number_of(all, (uint32_t)step, at->rank, i - 1);
+                return number_of(all, (uint32_t)step, at->stage_replica, i - 1);
         }
         end = stage->instruction_count;
     }
@@ -86,11 +86,11 @@ static size_t before(const instances *all, const instance *at)
 /* The send a receive is matched with: same micro-batch of the step, same payload, other end. */
 static size_t send_of(const instances *all, const instance *list, const instance *receive)
 {
-    uint32_t own = receive->rank - ty_plan_first_rank(all->plan, receive->stage);
+    uint32_t own = receive->stage_replica - ty_plan_first_replica(all->plan, receive->stage);
     uint32_t wanted =
         ty_program_global_micro_batch(all->plan, receive->stage, own, receive->in->micro_batch);
     for (size_t n = 0; n < all->count; n++) {
-        uint32_t other = list[n].rank - ty_plan_first_rank(all->plan, list[n].stage);
+        uint32_t other = list[n].stage_replica - ty_plan_first_replica(all->plan, list[n].stage);
         if (list[n].step == receive->step && list[n].in->op == TY_OP_SEND &&
             list[n].stage == receive->in->peer_stage && list[n].in->peer_stage == receive->stage &&
             ty_program_global_micro_batch(all->plan, list[n].stage, other,
@@ -125,9 +125,8 @@ void relax(const ty_plan *plan, const ty_program *program, const ty_costs *costs
         for (size_t n = 0; n < all.count; n++) {
             double start = previous[n] == NOBODY ? 0 : (*ends)[previous[n]], go, end;
             for (uint32_t w = 0; w < list[n].in->wait_count; w++)
-                start = later(
-                    start,
-                    (*ends)[number_of(&all, list[n].step, list[n].rank, list[n].in->waits[w])]);
+                start = later(start, (*ends)[number_of(&all, list[n].step, list[n].stage_replica,
+                                                       list[n].in->waits[w])]);
             go = sends[n] == NOBODY ? start : later(start, (*ends)[sends[n]]);
             for (size_t o = 0; list[n].in->op == TY_OP_COLLECTIVE && o < all.count; o++)
                 if (list[o].in->op == TY_OP_COLLECTIVE && list[o].step == list[n].step &&
@@ -163,7 +162,7 @@ static bool may_begin(const slow_walk *w, size_t n)
     if (w->previous[n] != NOBODY && w->phases[w->previous[n]] != IS_OVER)
         return false;
     for (uint32_t i = 0; i < at->in->wait_count; i++)
-        if (w->phases[number_of(&w->all, at->step, at->rank, at->in->waits[i])] != IS_OVER)
+        if (w->phases[number_of(&w->all, at->step, at->stage_replica, at->in->waits[i])] != IS_OVER)
             return false;
     return true;
 }
@@ -213,7 +212,7 @@ static double host_rate(const slow_walk *w, uint32_t host)
 {
     double demand = 0;
     for (size_t n = 0; n < w->all.count; n++)
-        if (w->phases[n] == RUNS && w->all.costs->rank_host[w->list[n].rank] == host)
+        if (w->phases[n] == RUNS && w->all.costs->replica_host[w->list[n].stage_replica] == host)
             demand += w->list[n].cost->core_share;
     return demand > w->all.costs->host_cores[host] ? w->all.costs->host_cores[host] / demand : 1;
 }
@@ -225,11 +224,10 @@ static double rate_of(const slow_walk *w, const double *host_rates, size_t n)
     double rate = 1;
     for (size_t o = 0; o < w->all.count; o++)
         if ((o == n || is_same_collective(at, &w->list[o])) && w->list[o].cost->core_share > 0)
-            rate = fmin(rate, host_rates[w->all.costs->rank_host[w->list[o].rank]]);
+            rate = fmin(rate, host_rates[w->all.costs->replica_host[w->list[o].stage_replica]]);
     if (at->in->op == TY_OP_SEND && at->cost->core_share > 0)
-        rate = fmin(
-            rate, host_rates[w->all.costs
-                                 ->rank_host[ty_program_peer_rank(w->all.plan, at->rank, at->in)]]);
+        rate = fmin(rate, host_rates[w->all.costs->replica_host[ty_program_peer_replica(
+                              w->all.plan, at->stage_replica, at->in)]]);
     return rate;
 }
 

@@ -103,7 +103,7 @@ ty_plan *make_plan(const plan_shape *shape)
 
     plan->stages = need(ty_alloc(shape->stage_count, sizeof *plan->stages));
     plan->stage_count = shape->stage_count;
-    plan->interleave = shape->interleave;
+    plan->virtual_stages = shape->virtual_stages;
     plan->zero = shape->zero;
     plan->staleness = shape->staleness;
     for (uint32_t s = 0; s < shape->stage_count; s++) {
@@ -117,9 +117,9 @@ ty_plan *make_plan(const plan_shape *shape)
                                  .recompute_blocks = shape->recompute_blocks};
         stage->devices = need(ty_alloc(stage->replicas, sizeof *stage->devices));
         for (uint32_t q = 0; q < stage->replicas; q++)
-            stage->devices[q] = s < ty_plan_position_count(plan)
+            stage->devices[q] = s < ty_plan_pipeline_size(plan)
                                     ? device++
-                                    : plan->stages[s % ty_plan_position_count(plan)].devices[q];
+                                    : plan->stages[s % ty_plan_pipeline_size(plan)].devices[q];
         layer_count += shape->layers[s];
         room += shape->buckets[s];
     }
@@ -192,11 +192,11 @@ ty_costs *make_costs(const ty_plan *plan, const ty_program *program)
 
     if (ty_costs_new(plan, program, &costs, NULL) != TY_OK)
         abort();
-    costs->host_count = costs->rank_count;
+    costs->host_count = costs->stage_replica_count;
     costs->host_cores = need(ty_alloc(costs->host_count, sizeof *costs->host_cores));
-    for (uint32_t rank = 0; rank < costs->rank_count; rank++) {
-        costs->rank_host[rank] = rank;
-        costs->host_cores[rank] = HUGE_VAL;
+    for (uint32_t stage_replica = 0; stage_replica < costs->stage_replica_count; stage_replica++) {
+        costs->replica_host[stage_replica] = stage_replica;
+        costs->host_cores[stage_replica] = HUGE_VAL;
     }
     for (uint32_t s = 0; s < costs->stage_count; s++)
         for (uint32_t i = 0; i < costs->instruction_counts[s]; i++)
@@ -237,6 +237,6 @@ void share_host(ty_costs *costs, double cores)
 {
     costs->host_count = 1;
     costs->host_cores[0] = cores;
-    for (uint32_t rank = 0; rank < costs->rank_count; rank++)
-        costs->rank_host[rank] = 0;
+    for (uint32_t stage_replica = 0; stage_replica < costs->stage_replica_count; stage_replica++)
+        costs->replica_host[stage_replica] = 0;
 }

@@ -12,7 +12,7 @@
 typedef struct plan_shape {
     ty_schedule schedule;
     uint32_t stage_count;
-    uint32_t interleave; /* 0: 1; stage_count counts them all */
+    uint32_t virtual_stages; /* 0: 1; stage_count counts them all */
     uint32_t zero, staleness;
     uint32_t replicas[MAX_SHAPE_STAGES];
     uint32_t layers[MAX_SHAPE_STAGES];

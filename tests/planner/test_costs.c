@@ -424,8 +424,8 @@ Test(costs, data_sheet_on_paper)
     cr_expect_eq(c.costs->provenance, TY_DATASHEET);
     cr_expect_eq(c.costs->host_count, 2);
     cr_expect(isinf(c.costs->host_cores[0]) && isinf(c.costs->host_cores[1]));
-    cr_expect(c.costs->rank_host[0] == 0 && c.costs->rank_host[1] == 0 &&
-              c.costs->rank_host[2] == 1);
+    cr_expect(c.costs->replica_host[0] == 0 && c.costs->replica_host[1] == 0 &&
+              c.costs->replica_host[2] == 1);
     close_case(&c);
 }
 

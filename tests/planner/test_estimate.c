@@ -60,25 +60,29 @@ static double run_case(estimate_case *c, uint32_t steps)
     return end_s;
 }
 
-/* The only instruction of an operation on a rank, or the one of a micro-batch or bucket. */
-static void expect_event(const estimate_case *c, uint32_t rank, ty_op op, uint32_t which,
+/* The only instruction of an operation on a stage replica, or the one of a micro-batch or bucket.
+ */
+static void expect_event(const estimate_case *c, uint32_t stage_replica, ty_op op, uint32_t which,
                          double start_s, double end_s)
 {
-    const ty_stage_program *stage = &c->program->stages[ty_plan_stage_of_rank(c->plan, rank)];
+    const ty_stage_program *stage =
+        &c->program->stages[ty_plan_stage_of_replica(c->plan, stage_replica)];
     uint32_t found = 0;
 
     for (uint32_t i = 0; i < stage->instruction_count; i++) {
         const ty_instruction *instruction = &stage->instructions[i];
-        const ty_event *event = ty_timeline_find(c->timeline, c->program, c->plan, 0, rank, i);
+        const ty_event *event =
+            ty_timeline_find(c->timeline, c->program, c->plan, 0, stage_replica, i);
         if (instruction->op != op ||
             (instruction->bucket != which && instruction->micro_batch != which))
             continue;
         found++;
         cr_expect(is_close(event->start_s, start_s) && is_close(event->end_s, end_s),
-                  "rank %u, %s %u: found %g to %g, expected %g to %g", rank, ty_op_name(op), which,
-                  event->start_s, event->end_s, start_s, end_s);
+                  "stage replica %u, %s %u: found %g to %g, expected %g to %g", stage_replica,
+                  ty_op_name(op), which, event->start_s, event->end_s, start_s, end_s);
     }
-    cr_expect_eq(found, 1, "rank %u has %u %s %u", rank, found, ty_op_name(op), which);
+    cr_expect_eq(found, 1, "stage replica %u has %u %s %u", stage_replica, found, ty_op_name(op),
+                 which);
 }
 
 /* The n-th backward piece of a stage. */
@@ -163,7 +167,7 @@ Test(estimate, interleaved_pipeline)
                 estimate_case c;
                 double found;
                 ty_error error = {0};
-                shape.interleave = v;
+                shape.virtual_stages = v;
                 c = open_case(&shape);
                 cr_assert_eq(ty_program_check(c.plan, c.program, "program", &error), TY_OK, "%s",
                              error.message);
@@ -451,13 +455,13 @@ Test(estimate, data_parallel_overlap)
     estimate_case c = open_overlap(TY_COMPRESSION_NONE);
 
     cr_expect(is_close(run_case(&c, 1), 12.5));
-    for (uint32_t rank = 0; rank < 2; rank++) {
-        expect_event(&c, rank, TY_OP_LOAD, 0, 0, 1);
-        expect_event(&c, rank, TY_OP_FORWARD, 0, 1, 4);
-        expect_event(&c, rank, TY_OP_COLLECTIVE, 0, 6, 11);
-        expect_event(&c, rank, TY_OP_COLLECTIVE, 1, 11, 12);
-        expect_event(&c, rank, TY_OP_UPDATE, 0, 11, 11.5);
-        expect_event(&c, rank, TY_OP_UPDATE, 1, 12, 12.5);
+    for (uint32_t stage_replica = 0; stage_replica < 2; stage_replica++) {
+        expect_event(&c, stage_replica, TY_OP_LOAD, 0, 0, 1);
+        expect_event(&c, stage_replica, TY_OP_FORWARD, 0, 1, 4);
+        expect_event(&c, stage_replica, TY_OP_COLLECTIVE, 0, 6, 11);
+        expect_event(&c, stage_replica, TY_OP_COLLECTIVE, 1, 11, 12);
+        expect_event(&c, stage_replica, TY_OP_UPDATE, 0, 11, 11.5);
+        expect_event(&c, stage_replica, TY_OP_UPDATE, 1, 12, 12.5);
     }
     close_case(&c);
     c = open_overlap(TY_COMPRESSION_FP16);
@@ -473,8 +477,8 @@ Test(estimate, data_parallel_overlap)
     close_case(&c);
 }
 
-/* Two replicas feed one; its second backward belongs to the first rank, which is late for the
- * exchange. */
+/* Two replicas feed one; its second backward belongs to the first stage replica, which is late for
+ * the exchange. */
 Test(estimate, hybrid_two_plus_one)
 {
     plan_shape shape = {.schedule = TY_GPIPE,
@@ -545,8 +549,8 @@ Test(estimate, three_ranks_on_two_cores)
     }
 }
 
-/* Two ranks on two cores: forward 0-2, backward 2-4, then four cores are asked for until the
- * exchange ends. */
+/* Two stage replicas on two cores: forward 0-2, backward 2-4, then four cores are asked for until
+ * the exchange ends. */
 Test(estimate, exchange_slows_compute)
 {
     estimate_case c = open_case(&two_buckets);
@@ -584,7 +588,8 @@ Test(estimate, exchange_without_cores)
     close_case(&c);
 }
 
-/* Ranks 0 and 1 share one core, rank 2 has one: the collective goes at the pace of the shared one.
+/* Stage replicas 0 and 1 share one core, stage replica 2 has one: the collective goes at the pace
+ * of the shared one.
  */
 Test(estimate, slowest_host_sets_the_pace)
 {
@@ -599,9 +604,9 @@ Test(estimate, slowest_host_sets_the_pace)
     set_seconds(c.costs, c.program, 0, TY_OP_FORWARD, 1);
     set_seconds(c.costs, c.program, 0, TY_OP_BACKWARD, 1);
     set_seconds(c.costs, c.program, 0, TY_OP_COLLECTIVE, 3);
-    for (uint32_t rank = 0; rank < 3; rank++) {
-        c.costs->rank_host[rank] = rank / 2;
-        c.costs->host_cores[rank] = 1;
+    for (uint32_t stage_replica = 0; stage_replica < 3; stage_replica++) {
+        c.costs->replica_host[stage_replica] = stage_replica / 2;
+        c.costs->host_cores[stage_replica] = 1;
     }
     cr_expect(is_close(run_case(&c, 1), 10));
     expect_event(&c, 0, TY_OP_BACKWARD, 0, 2, 4);
@@ -647,15 +652,16 @@ static void expect_same(const ty_timeline *found, const double *starts, const do
     for (uint64_t e = 0; e < found->event_count; e++) {
         const ty_event *event = &found->events[e];
         cr_assert(is_close(event->start_s, starts[e]) && is_close(event->end_s, ends[e]),
-                  "seed %llu, %s, step %u rank %u instruction %u: found %.12g to %.12g, expected "
+                  "seed %llu, %s, step %u stage replica %u instruction %u: found %.12g to %.12g, "
+                  "expected "
                   "%.12g to %.12g",
-                  (unsigned long long)seed, oracle, event->step, event->rank, event->instruction,
-                  event->start_s, event->end_s, starts[e], ends[e]);
+                  (unsigned long long)seed, oracle, event->step, event->stage_replica,
+                  event->instruction, event->start_s, event->end_s, starts[e], ends[e]);
     }
 }
 
-/* A rank does one thing at a time in its compute stream. */
-static double busiest_rank(const estimate_case *c)
+/* A stage replica does one thing at a time in its compute stream. */
+static double busiest_replica(const estimate_case *c)
 {
     double busiest = 0;
     for (uint32_t s = 0; s < c->plan->stage_count; s++) {
@@ -681,26 +687,26 @@ Test(estimate, random_plans_against_relaxation)
         time = run_case(&c, steps);
         relax(c.plan, c.program, c.costs, steps, &starts, &ends);
         expect_same(c.timeline, starts, ends, seed, "relaxation");
-        cr_expect_geq(time * (1 + 1e-12), busiest_rank(&c) * steps);
+        cr_expect_geq(time * (1 + 1e-12), busiest_replica(&c) * steps);
         ty_free(starts);
         ty_free(ends);
         close_case(&c);
     }
 }
 
-/* Ranks on few hosts with few cores, and shares of all sizes. */
+/* Stage replicas on few hosts with few cores, and shares of all sizes. */
 static void crowd(estimate_case *c, random_numbers *numbers)
 {
     uint32_t hosts = 1 + random_below(numbers, 3);
     const double shares[] = {0, 0.5, 1, 2};
 
-    if (hosts > c->costs->rank_count)
-        hosts = c->costs->rank_count;
+    if (hosts > c->costs->stage_replica_count)
+        hosts = c->costs->stage_replica_count;
     c->costs->host_count = hosts;
     for (uint32_t h = 0; h < hosts; h++)
         c->costs->host_cores[h] = 1 + random_below(numbers, 4);
-    for (uint32_t rank = 0; rank < c->costs->rank_count; rank++)
-        c->costs->rank_host[rank] = random_below(numbers, hosts);
+    for (uint32_t stage_replica = 0; stage_replica < c->costs->stage_replica_count; stage_replica++)
+        c->costs->replica_host[stage_replica] = random_below(numbers, hosts);
     for (uint32_t s = 0; s < c->plan->stage_count; s++)
         for (uint32_t i = 0; i < c->program->stages[s].instruction_count; i++)
             if (c->program->stages[s].instructions[i].op != TY_OP_RECEIVE)
@@ -722,7 +728,7 @@ Test(estimate, random_plans_on_shared_cores)
         time = run_case(&c, 2);
         walk_slowly(c.plan, c.program, c.costs, 2, &starts, &ends);
         expect_same(c.timeline, starts, ends, seed, "slow walk");
-        cr_expect_geq(time * (1 + 1e-12), busiest_rank(&c) * 2);
+        cr_expect_geq(time * (1 + 1e-12), busiest_replica(&c) * 2);
         /* Twice as fast everything: half the time. */
         for (uint32_t s = 0; s < c.plan->stage_count; s++)
             for (uint32_t i = 0; i < c.program->stages[s].instruction_count; i++)
@@ -752,9 +758,9 @@ static void too_few_costs(estimate_case *c)
     c->costs->instruction_counts[1]--;
 }
 
-static void other_ranks(estimate_case *c)
+static void other_replicas(estimate_case *c)
 {
-    c->costs->rank_count--;
+    c->costs->stage_replica_count--;
 }
 
 static void negative_seconds(estimate_case *c)
@@ -769,7 +775,7 @@ static void not_a_number(estimate_case *c)
 
 static void no_host(estimate_case *c)
 {
-    c->costs->rank_host[2] = 9;
+    c->costs->replica_host[2] = 9;
 }
 
 static void no_cores(estimate_case *c)
@@ -797,12 +803,12 @@ Test(estimate, bad_input_is_refused)
         const char *message;
     } rows[] = {
         {too_few_costs, "costs of stage 1: found "},
-        {other_ranks, "costs for 2 stages and 2 ranks"},
+        {other_replicas, "costs for 2 stages and 2 stage replicas"},
         {negative_seconds, "costs of stage 0: a forward takes -1 s"},
         {not_a_number, "costs of stage 0: a forward takes "},
-        {no_host, "costs: rank 2 is on host 9, expected one of 3 hosts with cores"},
-        {no_cores, "costs: rank 1 is on host 1, expected one of 3 hosts with cores"},
-        {lost_send, "the program never ends: rank 0 is stuck at instruction "},
+        {no_host, "costs: stage replica 2 is on host 9, expected one of 3 hosts with cores"},
+        {no_cores, "costs: stage replica 1 is on host 1, expected one of 3 hosts with cores"},
+        {lost_send, "the program never ends: stage replica 0 is stuck at instruction "},
         {no_such_peer, "program:/stages/0: a send has no such stream, partner or bucket"},
     };
 

@@ -31,8 +31,8 @@ static const char *const stacks[] = {"trainyard", "megatron", "torchtitan", "dee
 
 typedef enum scene_kind {
     DENSE,      /* a transformer of 2 to 9 blocks */
-    WITH_LANES, /* of 2 to 4, three in four with experts, half of them long enough to be divided
-                   unasked; context and expert lanes may be pinned too */
+    WITH_RANKS, /* of 2 to 4, three in four with experts, half of them long enough to be divided
+                   unasked; context-parallel and expert-parallel ranks may be pinned too */
 } scene_kind;
 
 /* A small question, drawn by a seed: a transformer on 1 to 3 hosts of 2 to 8 devices, whose memory
@@ -55,7 +55,7 @@ static scene open_scene(scene_kind kind, uint64_t seed, uint32_t pin_one_in)
              "sequence=%u positions=1024",
              2 + pick(&state, 8), 64 * heads, heads, 256 * heads, 1000 * (1 + pick(&state, 32)),
              128u << pick(&state, 3));
-    if (kind == WITH_LANES) {
+    if (kind == WITH_RANKS) {
         const bool has_experts = pick(&state, 4) > 0;
         snprintf(workload, sizeof workload,
                  "decoder blocks=%u features=%u heads=%u kv_heads=%u %s=%u vocabulary=%u "
@@ -85,10 +85,10 @@ static scene open_scene(scene_kind kind, uint64_t seed, uint32_t pin_one_in)
     if (pick(&state, pin_one_in) == 0)
         s.options.pinned |= TY_PIN_TENSOR,
             s.options.dimensions.tensor_parallel = 1u << pick(&state, 3);
-    if (kind == WITH_LANES && pick(&state, 2 * pin_one_in) == 0)
+    if (kind == WITH_RANKS && pick(&state, 2 * pin_one_in) == 0)
         s.options.pinned |= TY_PIN_CONTEXT,
             s.options.dimensions.context_parallel = 1u << pick(&state, 3);
-    if (kind == WITH_LANES && pick(&state, 2 * pin_one_in) == 0)
+    if (kind == WITH_RANKS && pick(&state, 2 * pin_one_in) == 0)
         s.options.pinned |= TY_PIN_EXPERT,
             s.options.dimensions.expert_parallel = 1u << pick(&state, 3);
     if (pick(&state, pin_one_in) == 0)
@@ -133,7 +133,8 @@ static void close_scene(scene *s)
 static double walk(const search_question *q, const ty_layouts *layouts, const layout *l)
 {
     division d = {.stage_count =
-                      l->positions * (l->dimensions.interleave > 1 ? l->dimensions.interleave : 1)};
+                      l->pipeline_size *
+                      (l->dimensions.virtual_stages > 1 ? l->dimensions.virtual_stages : 1)};
     candidate c = {.division = &d,
                    .dimensions = l->dimensions,
                    .micro_batches = q->global_batch / l->micro_batch_size,
@@ -204,7 +205,7 @@ static outcome walk_all(scene *s)
                   "%s, stack %s: pp %u x %u dp %u cp %u ep %u tp %u%s mb %u zero %u %s recompute "
                   "%s bucket %llu "
                   "compression %s: bound %.9g, walk %.9g",
-                  s->text, s->stack->name, l.positions, l.dimensions.interleave, l.replicas,
+                  s->text, s->stack->name, l.pipeline_size, l.dimensions.virtual_stages, l.replicas,
                   l.dimensions.context_parallel, l.dimensions.expert_parallel,
                   l.dimensions.tensor_parallel, l.dimensions.sequence_parallel ? "+sp" : "",
                   l.micro_batch_size, l.dimensions.zero, ty_schedule_name(l.schedule),
@@ -251,12 +252,13 @@ static outcome compare_all(scene_kind kind, uint64_t questions)
         ty_plan_free(plan);
         close_scene(&s);
     }
-    cr_log_info("%llu layouts, %llu fit, %llu bounds within 2 %%, %llu with context lanes, %llu "
-                "with expert lanes; %llu questions answered, %llu refused",
-                (unsigned long long)all.layouts, (unsigned long long)all.fitting,
-                (unsigned long long)all.close, (unsigned long long)all.by_context,
-                (unsigned long long)all.by_expert, (unsigned long long)answered,
-                (unsigned long long)refused);
+    cr_log_info(
+        "%llu layouts, %llu fit, %llu bounds within 2 %%, %llu with context-parallel ranks, %llu "
+        "with expert-parallel ranks; %llu questions answered, %llu refused",
+        (unsigned long long)all.layouts, (unsigned long long)all.fitting,
+        (unsigned long long)all.close, (unsigned long long)all.by_context,
+        (unsigned long long)all.by_expert, (unsigned long long)answered,
+        (unsigned long long)refused);
     cr_expect(answered > questions / 3 && refused > 0, "%llu answered",
               (unsigned long long)answered);
     return all;
@@ -268,11 +270,11 @@ Test(layouts, no_layout_is_better_than_the_answer, .timeout = 600)
     cr_expect(all.close * 4 > all.fitting, "bounds that say nothing");
 }
 
-Test(layouts, no_layout_with_context_and_expert_lanes_is_better, .timeout = 600)
+Test(layouts, no_layout_with_context_and_expert_ranks_is_better, .timeout = 600)
 {
-    const outcome all = compare_all(WITH_LANES, quick_or_all(60, 200));
+    const outcome all = compare_all(WITH_RANKS, quick_or_all(60, 200));
     cr_expect(all.by_context > all.fitting / 20 && all.by_expert > all.fitting / 20,
-              "questions without such lanes");
+              "questions without such ranks");
 }
 
 /* Who pins what the winner has gets a plan that is as good: a pin leaves everything else open. The
@@ -297,7 +299,7 @@ Test(layouts, pins_leave_the_rest_open)
             pinned.dimensions = (ty_plan_dimensions){
                 .tensor_parallel = open->tensor_parallel,
                 .sequence_parallel = open->sequence_parallel,
-                .interleave = open->interleave,
+                .virtual_stages = open->virtual_stages,
                 .zero = open->zero,
                 .recompute = open->stages[0].recompute,
                 .recompute_blocks = open->stages[0].recompute_blocks,
@@ -313,13 +315,13 @@ Test(layouts, pins_leave_the_rest_open)
                 pinned.pinned = TY_PIN_RECOMPUTE;
                 break;
             case 3:
-                pinned.pinned = TY_PIN_INTERLEAVE | TY_PIN_SEQUENCE;
+                pinned.pinned = TY_PIN_VIRTUAL_STAGES | TY_PIN_SEQUENCE;
                 break;
             case 4:
                 pinned.micro_batch_size = open->micro_batch_size;
                 break;
             case 5:
-                pinned.pipeline_stages = ty_plan_position_count(open);
+                pinned.pipeline_stages = ty_plan_pipeline_size(open);
                 break;
             default:
                 pinned.data_parallel = open->stages[0].replicas;

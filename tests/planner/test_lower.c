@@ -677,7 +677,7 @@ Test(lower, updates_come_late)
             const bool is_interleaved = schedules[i] == TY_INTERLEAVED;
             const plan_shape shape = {.schedule = schedules[i],
                                       .stage_count = is_interleaved ? 4 : 2,
-                                      .interleave = is_interleaved ? 2 : 0,
+                                      .virtual_stages = is_interleaved ? 2 : 0,
                                       .replicas = {2, 2, 2, 2},
                                       .layers = {2, 2, 2, 2},
                                       .buckets = {2, 2, 2, 2},

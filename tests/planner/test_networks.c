@@ -41,7 +41,7 @@ static ty_cluster *open_cluster(const char *text, bool is_impaired, uint64_t *st
     if (!is_impaired)
         return cluster;
     ty_cluster_to_json(cluster, &writer, NULL);
-    /* The links at the end of the list are those of the last hosts: some get fewer lanes. */
+    /* The links at the end of the list are those of the last hosts: some get fewer ranks. */
     for (int i = 0; i < 4; i++) {
         const size_t links = (size_t)(strstr(json.data, "\"links\": [") - json.data);
         char *at = json.data + links + next_random(state) % (json.length - links - 400);
@@ -190,7 +190,7 @@ Test(networks, places_are_told_apart_where_routes_are)
 
 static double inner_s(const ty_group_network *network, const ty_stack *stack, uint32_t chosen)
 {
-    const ty_inner_collective inner = {.among = TY_EXPERT_LANES,
+    const ty_inner_collective inner = {.among = TY_EXPERT_PARALLEL,
                                        .kind = TY_ALL_TO_ALL,
                                        .bytes = (uint64_t)chosen << 26,
                                        .count = 2,

@@ -36,7 +36,7 @@ static scene plan_of(const ty_workload *workload, const char *cluster, uint32_t 
     cr_assert_eq(ty_stack_open(TY_WORKER_STACK, &worker, &error), TY_OK, "%s", error.message);
     options.stack = worker;
     options.fix_compression = true;
-    options.pinned = TY_PIN_ALL; /* as their papers have it: no lanes, nothing sharded */
+    options.pinned = TY_PIN_ALL; /* as their papers have it: no ranks, nothing sharded */
     options.pipeline_stages = stages;
     cr_assert_eq(ty_cluster_open(cluster, NULL, &s.cluster, &error), TY_OK, "%s", error.message);
     cr_assert_eq(ty_plan_search(workload, s.cluster, NULL, &options, &s.plan, &error), TY_OK,
@@ -131,7 +131,7 @@ Test(scenarios, load_plan_and_simulate)
             "%s: %s", row->name, error.message);
         cr_assert_eq(ty_timeline_summarize(s.plan, s.program, timeline, &simulated, &error), TY_OK,
                      "%s", error.message);
-        if (s.plan->stage_count == 1 && ty_plan_width(s.plan) == 1)
+        if (s.plan->stage_count == 1 && ty_plan_replica_ranks(s.plan) == 1)
             expect_near(row->name, simulated.step_time_s, s.plan->prediction.step_time_s, 0.1);
         else /* what meets on a link is known to the simulator alone, or better */
             cr_expect_geq(simulated.step_time_s, 0.95 * s.plan->prediction.step_time_s, "%s",
@@ -324,7 +324,7 @@ Test(scenarios, evolution_refuses_stages_and_compression)
 Test(scenarios, a_teacher_follows_whole_networks)
 {
     static const struct {
-        uint32_t stages, zero, staleness, lanes;
+        uint32_t stages, zero, staleness, ranks;
         const char *words;
         ty_schedule schedule;
     } refused[] = {
@@ -352,7 +352,7 @@ Test(scenarios, a_teacher_follows_whole_networks)
         options.pinned = TY_PIN_ALL;
         options.pipeline_stages = refused[i].stages;
         options.dimensions.zero = refused[i].zero;
-        options.dimensions.tensor_parallel = refused[i].lanes;
+        options.dimensions.tensor_parallel = refused[i].ranks;
         options.staleness = refused[i].staleness;
         options.fix_schedule = refused[i].schedule == TY_PIPEDREAM_2BW;
         options.schedule = refused[i].schedule;

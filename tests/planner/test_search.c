@@ -1119,7 +1119,7 @@ Test(search, tables_of_clicks_travel_as_rows_each_by_itself)
 
 /* Half a billion numbers of tables, of which a sample reads a few hundred: over slow links they are
  * divided, and no plan without is as fast. Tables that no device holds are divided, too. */
-Test(search, tables_of_clicks_on_lanes)
+Test(search, tables_of_clicks_on_ranks)
 {
     ty_workload *w = open_workload("dlrm-kaggle");
     ty_cluster *cluster = open_cluster("2x p100-server");
@@ -1179,10 +1179,10 @@ Test(search, rows_can_be_fixed)
     o.pinned = TY_PIN_ALL;
     cr_expect_eq(ty_plan_search(few, cluster, NULL, &o, &none, &error), TY_EINVAL);
     cr_expect(strstr(error.message, "found rows with zero 1") != NULL, "%s", error.message);
-    /* what does not fit a device is not divided among lanes, which have no rows */
+    /* what does not fit a device is not divided among ranks, which have no rows */
     o = (ty_plan_options){.fix_compression = true, .compression.kind = TY_COMPRESSION_ROWS};
     plan = search(experts, hosts, &o);
-    cr_expect_eq(ty_plan_width(plan), 1, "%u lanes", ty_plan_width(plan));
+    cr_expect_eq(ty_plan_replica_ranks(plan), 1, "%u ranks", ty_plan_replica_ranks(plan));
     ty_plan_free(plan);
     ty_workload_free(experts);
     ty_cluster_free(hosts);
@@ -1295,7 +1295,7 @@ static double best_step_s(const char *workload, const char *cluster_text, bool m
     plan = search(w, cluster, &options);
     step_s = plan->prediction.step_time_s;
     *idle = plan->idle_devices;
-    cr_expect_eq(plan->idle_devices + ty_plan_process_count(plan), ty_cluster_device_count(cluster),
+    cr_expect_eq(plan->idle_devices + ty_plan_rank_count(plan), ty_cluster_device_count(cluster),
                  "%s on %s: %u devices idle", workload, cluster_text, plan->idle_devices);
     ty_plan_free(plan);
     ty_cluster_free(cluster);
@@ -1355,7 +1355,7 @@ Test(search, unlike_hosts_may_be_left_out)
     plan = search(llama, cluster, &options);
     cr_expect_gt(plan->idle_devices, 0);
     for (uint32_t s = 0; s < plan->stage_count; s++)
-        for (uint32_t d = 0; d < plan->stages[s].replicas * ty_plan_width(plan); d++)
+        for (uint32_t d = 0; d < plan->stages[s].replicas * ty_plan_replica_ranks(plan); d++)
             cr_expect_eq(ty_cluster_device_type(cluster, plan->stages[s].devices[d]),
                          ty_cluster_device_type(cluster, 16), "device %u is no A100",
                          plan->stages[s].devices[d]);
@@ -1365,8 +1365,8 @@ Test(search, unlike_hosts_may_be_left_out)
 }
 
 /* An encoder and a decoder are no equal blocks, so that layouts say nothing, and no device holds
- * them: lanes are looked at all the same, and none that are pinned are faster. */
-Test(search, lanes_where_no_device_holds_the_network)
+ * them: ranks are looked at all the same, and none that are pinned are faster. */
+Test(search, ranks_where_no_device_holds_the_network)
 {
     ty_workload *workload = open_workload("t5-11b");
     ty_cluster *cluster = open_cluster("2x dgx-a100");
@@ -1378,13 +1378,13 @@ Test(search, lanes_where_no_device_holds_the_network)
                  error.message);
     cr_expect_gt(free_plan->tensor_parallel, 1);
     options.pinned = TY_PIN_TENSOR;
-    for (uint32_t lanes = 1; lanes <= 8; lanes *= 2) {
-        options.dimensions.tensor_parallel = lanes;
+    for (uint32_t ranks = 1; ranks <= 8; ranks *= 2) {
+        options.dimensions.tensor_parallel = ranks;
         cr_assert_eq(ty_plan_search(workload, cluster, NULL, &options, &pinned, &error), TY_OK,
-                     "%u lanes: %s", lanes, error.message);
+                     "%u ranks: %s", ranks, error.message);
         cr_expect_leq(free_plan->prediction.step_time_s,
-                      pinned->prediction.step_time_s * (1 + 1e-9), "%u lanes: %g s, free %g s",
-                      lanes, pinned->prediction.step_time_s, free_plan->prediction.step_time_s);
+                      pinned->prediction.step_time_s * (1 + 1e-9), "%u ranks: %g s, free %g s",
+                      ranks, pinned->prediction.step_time_s, free_plan->prediction.step_time_s);
         ty_plan_free(pinned);
     }
     ty_plan_free(free_plan);
@@ -1422,12 +1422,13 @@ Test(search, simplest_of_what_is_as_fast)
         answer = search(workload, cluster, &options);
         cr_expect_leq(answer->prediction.step_time_s, limit_s, "%s", rows[r].workload);
         options.tolerance = 0;
-        for (int p = 2; p >= 0; p--) { /* one stage a position; one position; no lanes either */
-            const bool is_so = p == 2   ? ty_plan_interleave(answer) == 1
-                               : p == 1 ? answer->stage_count == 1
-                                        : answer->stage_count == 1 && ty_plan_width(answer) == 1;
+        for (int p = 2; p >= 0; p--) { /* one stage a position; one position; no ranks either */
+            const bool is_so = p == 2 ? ty_plan_virtual_stages(answer) == 1
+                               : p == 1
+                                   ? answer->stage_count == 1
+                                   : answer->stage_count == 1 && ty_plan_replica_ranks(answer) == 1;
             bool is_as_fast;
-            options.pinned = p == 2   ? TY_PIN_INTERLEAVE
+            options.pinned = p == 2   ? TY_PIN_VIRTUAL_STAGES
                              : p == 1 ? 0
                                       : (uint32_t)TY_PIN_TENSOR | TY_PIN_CONTEXT | TY_PIN_EXPERT;
             options.pipeline_stages = p < 2 ? 1 : 0;
@@ -1476,7 +1477,7 @@ Test(search, devices_can_be_fixed)
             continue;
         }
         cr_assert_eq(status, TY_OK, "%u: %s", rows[r].devices, error.message);
-        cr_expect_eq(ty_plan_process_count(plan), rows[r].devices);
+        cr_expect_eq(ty_plan_rank_count(plan), rows[r].devices);
         cr_expect_eq(plan->idle_devices, 24 - rows[r].devices);
         ty_plan_free(plan);
     }

@@ -1,6 +1,6 @@
-/* Tables of embedding bags on expert lanes: who has what of them and what the lanes tell each
- * other, against figures worked out by hand; what a plan may say of them; what the search makes of
- * them. */
+/* Tables of embedding bags on expert-parallel ranks: who has what of them and what the ranks tell
+ * each other, against figures worked out by hand; what a plan may say of them; what the search
+ * makes of them. */
 #include "cost/kernels.h"
 #include "ty_base.h"
 #include "ty_planner.h"
@@ -71,26 +71,26 @@ static ty_plan *plan_of(const char *fix, uint32_t batch)
 
 /* ---- Who has what -------------------------------------------------------------------------- */
 
-/* Of 40, 10, 7 and 3 rows the first lane gets 40, the second 10, then 7 and 3: 40 and 20 of rows.
+/* Of 40, 10, 7 and 3 rows the first rank gets 40, the second 10, then 7 and 3: 40 and 20 of rows.
  */
-Test(tables, the_largest_goes_to_the_lane_with_the_fewest)
+Test(tables, the_largest_goes_to_the_rank_with_the_fewest)
 {
     ty_workload *w = clicks();
     const uint32_t of_two[BAGS] = {1, 1, 0, 1}, of_three[BAGS] = {1, 2, 0, 2};
 
     for (uint32_t i = 0; i < BAGS; i++) {
-        cr_expect_eq(ty_table_lane(w, 2, FIRST_BAG + i), of_two[i], "table %u of two lanes", i);
-        cr_expect_eq(ty_table_lane(w, 3, FIRST_BAG + i), of_three[i], "table %u of three", i);
+        cr_expect_eq(ty_table_rank(w, 2, FIRST_BAG + i), of_two[i], "table %u of two ranks", i);
+        cr_expect_eq(ty_table_rank(w, 3, FIRST_BAG + i), of_three[i], "table %u of three", i);
     }
-    cr_expect_eq(ty_table_lane_elements(w, 2, 0), 40 * FEATURES);
-    cr_expect_eq(ty_table_lane_elements(w, 2, 1), 20 * FEATURES);
-    cr_expect_eq(ty_table_lane_elements(w, 3, 2), 10 * FEATURES);
+    cr_expect_eq(ty_table_rank_elements(w, 2, 0), 40 * FEATURES);
+    cr_expect_eq(ty_table_rank_elements(w, 2, 1), 20 * FEATURES);
+    cr_expect_eq(ty_table_rank_elements(w, 3, 2), 10 * FEATURES);
     ty_workload_free(w);
 }
 
 typedef struct division {
     const char *fix;
-    uint64_t elements[BAGS]; /* of the fullest lane */
+    uint64_t elements[BAGS]; /* of the fullest rank */
     uint64_t own_indices, own_numbers;
     /* Of a micro-batch of 16: indices, vectors, and their gradients. */
     struct {
@@ -99,7 +99,7 @@ typedef struct division {
     } forward[2], backward;
 } division;
 
-Test(tables, lanes_have_their_part_and_exchange_it_once_a_pass)
+Test(tables, ranks_have_their_part_and_exchange_it_once_a_pass)
 {
     static const division rows[] = {
         {"pp=1,dp=2,ep=4,tables=row,micro_batch=16",
@@ -116,7 +116,7 @@ Test(tables, lanes_have_their_part_and_exchange_it_once_a_pass)
          {TY_ALL_TO_ALL, 16 * NUMBERS / 4 * 4}},
         {"pp=1,dp=4,ep=2,tables=table,micro_batch=16",
          {0, 0, 40 * FEATURES, 0},
-         3,            /* the other lane looks up one row of each of three */
+         3,            /* the other rank looks up one row of each of three */
          3 * FEATURES, /* and makes as many vectors */
          {{TY_ALL_TO_ALL, 16 * 3 * 4}, {TY_ALL_TO_ALL, 16 * 3 * FEATURES * 4}},
          {TY_ALL_TO_ALL, 16 * 3 * FEATURES * 4}},
@@ -138,9 +138,9 @@ Test(tables, lanes_have_their_part_and_exchange_it_once_a_pass)
         for (uint32_t b = 0; b < BAGS; b++) {
             const uint32_t layer = FIRST_BAG + b;
             const double share = (double)row->elements[b] / (double)(vocabulary[b] * FEATURES);
-            cr_expect_eq(ty_lane_expert_elements(plan, layer), row->elements[b], "%s: table %u",
+            cr_expect_eq(ty_rank_expert_elements(plan, layer), row->elements[b], "%s: table %u",
                          row->fix, b);
-            cr_expect(fabs(ty_lane_parameter_share(plan, layer) - share) < 1e-12, "%s: table %u",
+            cr_expect(fabs(ty_rank_parameter_share(plan, layer) - share) < 1e-12, "%s: table %u",
                       row->fix, b);
             cr_expect_eq(ty_layer_inner_collectives(plan, layer, false, inner), b == 0 ? 2 : 0);
             cr_expect_eq(ty_layer_inner_collectives(plan, layer, true, inner), b == 0 ? 1 : 0);
@@ -148,7 +148,7 @@ Test(tables, lanes_have_their_part_and_exchange_it_once_a_pass)
         }
         cr_expect_eq(ty_layer_inner_collectives(plan, FIRST_BAG, false, inner), 2);
         for (int k = 0; k < 2; k++) {
-            cr_expect_eq(inner[k].among, TY_EXPERT_LANES);
+            cr_expect_eq(inner[k].among, TY_EXPERT_PARALLEL);
             cr_expect_eq(inner[k].kind, row->forward[k].kind, "%s: %d", row->fix, k);
             cr_expect_eq(inner[k].bytes, row->forward[k].bytes, "%s: %d: %llu", row->fix, k,
                          (unsigned long long)inner[k].bytes);
@@ -177,7 +177,7 @@ Test(tables, lanes_have_their_part_and_exchange_it_once_a_pass)
 
 /* ---- What a plan may say ------------------------------------------------------------------- */
 
-static void no_lanes(ty_plan *p)
+static void no_expert_parallel(ty_plan *p)
 {
     p->expert_parallel = 1;
 }
@@ -189,7 +189,7 @@ static void whole_tables(ty_plan *p)
 {
     p->table_shard = TY_TABLES_WHOLE;
 }
-static void more_lanes_than_tables(ty_plan *p)
+static void more_ranks_than_tables(ty_plan *p)
 {
     p->table_shard = TY_TABLES_TABLE;
     p->expert_parallel = 8;
@@ -220,7 +220,7 @@ static void fewer_tables(ty_plan *p)
 {
     bucket_of_tables(p)->layer_count--;
 }
-static void not_of_lanes(ty_plan *p)
+static void not_of_ranks(ty_plan *p)
 {
     bucket_of_tables(p)->of_experts = false;
 }
@@ -228,7 +228,7 @@ static void other_bytes(ty_plan *p)
 {
     bucket_of_tables(p)->gradient_bytes *= 2;
 }
-static void others_of_lanes(ty_plan *p)
+static void others_of_ranks(ty_plan *p)
 {
     p->buckets[p->bucket_count - 1].of_experts = true;
 }
@@ -243,17 +243,17 @@ Test(tables, what_does_not_fit_is_refused)
         void (*change)(ty_plan *plan);
         const char *message;
     } rows[] = {
-        {no_lanes, "/table_shard: found \"row\" without expert parallelism"},
+        {no_expert_parallel, "/table_shard: found \"row\" without expert parallelism"},
         {no_such_way, "/table_shard: found 4"},
         {whole_tables, "workload \"clicks\" has no moe layer, and its tables are whole"},
-        {more_lanes_than_tables, "has 4 of them for 8 lanes, expected at least one for each"},
-        {odd_columns, "has 7 features, expected a multiple of 4 lanes"},
+        {more_ranks_than_tables, "has 4 of them for 8 ranks, expected at least one for each"},
+        {odd_columns, "has 7 features, expected a multiple of 4 ranks"},
         {one_frozen, "one is frozen, expected both or none"},
-        {segments, "/stages/0/recompute: found \"full\", expected \"none\": lanes that divide"},
-        {fewer_tables, "expected all tables that lanes divide, 2 to 5"},
-        {not_of_lanes, "have no gradients for it, expected some"},
+        {segments, "/stages/0/recompute: found \"full\", expected \"none\": ranks that divide"},
+        {fewer_tables, "expected all tables that ranks divide, 2 to 5"},
+        {not_of_ranks, "have no gradients for it, expected some"},
         {other_bytes, "/gradient_bytes: found"},
-        {others_of_lanes, "/of_experts: found true"},
+        {others_of_ranks, "/of_experts: found true"},
         {as_rows, "found rows of 4 layers, expected a bucket of one embedding"},
     };
 
@@ -288,17 +288,17 @@ Test(tables, what_is_asked_for_is_planned_or_refused)
     static const struct {
         const char *fix, *message; /* NULL: planned */
         ty_table_shard shard;      /* as this, if one is named */
-        uint32_t lanes;
+        uint32_t ranks;
     } rows[] = {
         {"ep=4,tables=row", NULL, TY_TABLES_ROW, 4},
         {"ep=4", NULL, TY_TABLE_SHARD_COUNT, 4},
         {"tables=column", NULL, TY_TABLES_COLUMN, 0},
         {"tables=whole", NULL, TY_TABLES_WHOLE, 1},
-        {"ep=8,tables=table", "4 of them for 8 lanes", 0, 0},
+        {"ep=8,tables=table", "4 of them for 8 ranks", 0, 0},
         {"ep=4,tables=whole", "has no moe layer, and its tables are whole", 0, 0},
         {"ep=4,tables=row,recompute=full", "tables: found \"row\" with recompute full", 0, 0},
         {"ep=4,tables=row,cycle=5ms", "tables: found \"row\" with a cycle", 0, 0},
-        {"ep=4,tables=row,compression=rows", "found 4 lanes a replica, expected one", 0, 0},
+        {"ep=4,tables=row,compression=rows", "found 4 ranks a replica, expected one", 0, 0},
         {"ep=4,tables=rows", "--fix tables: found 'rows', expected whole, row, column or table", 0,
          0},
     };
@@ -318,7 +318,8 @@ Test(tables, what_is_asked_for_is_planned_or_refused)
         cr_expect(rows[i].shard == TY_TABLE_SHARD_COUNT ? plan->table_shard != TY_TABLES_WHOLE
                                                         : plan->table_shard == rows[i].shard,
                   "%s: %s", rows[i].fix, plan->strategy);
-        cr_expect(rows[i].lanes == 0 || ty_plan_lanes(plan, TY_EXPERT_LANES) == rows[i].lanes,
+        cr_expect(rows[i].ranks == 0 ||
+                      ty_plan_parallel_size(plan, TY_EXPERT_PARALLEL) == rows[i].ranks,
                   "%s: %s", rows[i].fix, plan->strategy);
         ty_plan_free(plan);
     }

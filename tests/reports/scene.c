@@ -20,16 +20,17 @@ void scene_clear(scene *s)
     ty_plan_free(s->plan);
 }
 
-double scene_two_ms(uint32_t rank, uint32_t step, uint32_t index, const ty_instruction *in)
+double scene_two_ms(uint32_t stage_replica, uint32_t step, uint32_t index, const ty_instruction *in)
 {
-    (void)rank, (void)step, (void)index, (void)in;
+    (void)stage_replica, (void)step, (void)index, (void)in;
     return 2e-3;
 }
 
-double scene_slowing(uint32_t rank, uint32_t step, uint32_t index, const ty_instruction *in)
+double scene_slowing(uint32_t stage_replica, uint32_t step, uint32_t index,
+                     const ty_instruction *in)
 {
     (void)index, (void)in;
-    return 1e-3 * (1 + rank + step);
+    return 1e-3 * (1 + stage_replica + step);
 }
 
 static double usual_start(uint32_t step, uint32_t index)
@@ -38,11 +39,12 @@ static double usual_start(uint32_t step, uint32_t index)
 }
 
 /* The send of a receive, looked for from the definition of a match. */
-static double sent_at(const scene *s, uint32_t rank, uint32_t step, const ty_instruction *receive)
+static double sent_at(const scene *s, uint32_t stage_replica, uint32_t step,
+                      const ty_instruction *receive)
 {
     const ty_plan *plan = s->plan;
-    uint32_t stage = ty_plan_stage_of_rank(plan, rank), peer = receive->peer_stage;
-    uint32_t replica = rank - ty_plan_first_rank(plan, stage);
+    uint32_t stage = ty_plan_stage_of_replica(plan, stage_replica), peer = receive->peer_stage;
+    uint32_t replica = stage_replica - ty_plan_first_replica(plan, stage);
     uint32_t global = receive->micro_batch * plan->stages[stage].replicas + replica;
 
     for (uint32_t i = 0; i < s->program->stages[peer].instruction_count; i++) {
@@ -55,9 +57,9 @@ static double sent_at(const scene *s, uint32_t rank, uint32_t step, const ty_ins
     return NAN;
 }
 
-static double arrival(const scene *s, uint32_t rank, uint32_t step, uint32_t index)
+static double arrival(const scene *s, uint32_t stage_replica, uint32_t step, uint32_t index)
 {
-    return usual_start(step, index) + 1e-3 * (ty_plan_rank_count(s->plan) - rank);
+    return usual_start(step, index) + 1e-3 * (ty_plan_stage_replica_count(s->plan) - stage_replica);
 }
 
 /* When the last member of a bucket comes to its collective. */
@@ -70,7 +72,7 @@ static double met_at(const scene *s, uint32_t step, uint32_t bucket, uint32_t ph
     for (int k = 0; k < 2 && stages[k] != TY_NO_STAGE; k++)
         for (uint32_t i = 0; i < s->program->stages[stages[k]].instruction_count; i++) {
             const ty_instruction *in = &s->program->stages[stages[k]].instructions[i];
-            uint32_t first = ty_plan_first_rank(s->plan, stages[k]); /* of its stage the last */
+            uint32_t first = ty_plan_first_replica(s->plan, stages[k]); /* of its stage the last */
             if (in->op == TY_OP_COLLECTIVE && in->bucket == bucket && in->phase == phase)
                 last_s = fmax(last_s, arrival(s, first, step, i));
         }
@@ -79,25 +81,26 @@ static double met_at(const scene *s, uint32_t step, uint32_t bucket, uint32_t ph
 
 ty_timeline *scene_timeline(const scene *s, uint32_t steps, scene_rule rule)
 {
-    uint32_t ranks = ty_plan_rank_count(s->plan);
+    uint32_t stage_replicas = ty_plan_stage_replica_count(s->plan);
     ty_timeline *timeline = NULL;
 
     cr_assert_eq(ty_timeline_new(s->plan, steps, &timeline, NULL), TY_OK);
     for (uint32_t step = 0; step < steps; step++)
-        for (uint32_t rank = 0; rank < ranks; rank++) {
+        for (uint32_t stage_replica = 0; stage_replica < stage_replicas; stage_replica++) {
             const ty_stage_program *program =
-                &s->program->stages[ty_plan_stage_of_rank(s->plan, rank)];
+                &s->program->stages[ty_plan_stage_of_replica(s->plan, stage_replica)];
             for (uint32_t i = 0; i < program->instruction_count; i++) {
                 const ty_instruction *in = &program->instructions[i];
                 double start_s = usual_start(step, i), from_s = start_s;
                 if (in->op == TY_OP_RECEIVE) {
                     start_s = step;
-                    from_s = sent_at(s, rank, step, in);
+                    from_s = sent_at(s, stage_replica, step, in);
                 } else if (in->op == TY_OP_COLLECTIVE) {
-                    start_s = arrival(s, rank, step, i);
+                    start_s = arrival(s, stage_replica, step, i);
                     from_s = met_at(s, step, in->bucket, in->phase);
                 }
-                toy_event(timeline, step, rank, i, start_s, from_s + rule(rank, step, i, in));
+                toy_event(timeline, step, stage_replica, i, start_s,
+                          from_s + rule(stage_replica, step, i, in));
             }
         }
     ty_timeline_sort(timeline);
@@ -113,14 +116,14 @@ ty_run *scene_run(const scene *s, ty_timeline *timeline)
     run->machine = ty_strdup("a machine");
     run->versions = ty_strdup("some libraries");
     run->date = ty_strdup("2024-06-07T08:09:10Z");
-    run->rank_count = ty_plan_rank_count(s->plan);
+    run->stage_replica_count = ty_plan_stage_replica_count(s->plan);
     run->step_count = 10;
     run->losses = ty_alloc(run->step_count, sizeof *run->losses);
     for (uint32_t i = 0; i < run->step_count; i++)
         run->losses[i] = 2.5 / (1 + i);
     run->wall_s = 10;
-    run->peak_memory_bytes = ty_alloc(run->rank_count, sizeof *run->peak_memory_bytes);
-    for (uint32_t r = 0; r < run->rank_count; r++)
+    run->peak_memory_bytes = ty_alloc(run->stage_replica_count, sizeof *run->peak_memory_bytes);
+    for (uint32_t r = 0; r < run->stage_replica_count; r++)
         run->peak_memory_bytes[r] = (100 + r) << 20;
     run->timeline = timeline;
     if (timeline != NULL)

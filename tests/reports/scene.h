@@ -3,8 +3,8 @@
  *
  * Instruction i of a stage's program begins i * 10 ms after its step and takes some time by its
  * operation. Steps begin every second. A receive begins with the step and ends some time after its
- * send begins; rank r is at a collective (ranks - r) ms later than at other instructions, and all
- * its members leave it at once, some time after the last one came.
+ * send begins; stage replica r is at a collective (stage replicas - r) ms later than at other
+ * instructions, and all its members leave it at once, some time after the last one came.
  */
 #ifndef TY_TEST_SCENE_H
 #define TY_TEST_SCENE_H
@@ -24,14 +24,16 @@ void scene_clear(scene *s);
 
 /* Seconds of an instruction: from the sender's start for a receive, from the last member's for a
  * collective. */
-typedef double (*scene_rule)(uint32_t rank, uint32_t step, uint32_t index,
+typedef double (*scene_rule)(uint32_t stage_replica, uint32_t step, uint32_t index,
                              const ty_instruction *instruction);
 ty_timeline *scene_timeline(const scene *s, uint32_t steps, scene_rule rule);
 
 /* 2 ms for everything. */
-double scene_two_ms(uint32_t rank, uint32_t step, uint32_t index, const ty_instruction *in);
-/* 1 ms, and for each rank and step one more. */
-double scene_slowing(uint32_t rank, uint32_t step, uint32_t index, const ty_instruction *in);
+double scene_two_ms(uint32_t stage_replica, uint32_t step, uint32_t index,
+                    const ty_instruction *in);
+/* 1 ms, and for each stage replica and step one more. */
+double scene_slowing(uint32_t stage_replica, uint32_t step, uint32_t index,
+                     const ty_instruction *in);
 
 /* A run of the plan with that timeline, which it takes over; ten steps of falling loss. */
 ty_run *scene_run(const scene *s, ty_timeline *timeline);

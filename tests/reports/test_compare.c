@@ -17,7 +17,8 @@ static int by_value(const void *left, const void *right)
     return (a > b) - (a < b);
 }
 
-/* Median of the rule over ranks of a stage, steps, and those of its instructions that are alike. */
+/* Median of the rule over stage replicas of a stage, steps, and those of its instructions that are
+ * alike. */
 static double median_of_rule(const scene *s, const ty_comparison_row *row, uint32_t steps,
                              scene_rule rule, uint32_t *per_step)
 {
@@ -34,7 +35,7 @@ static double median_of_rule(const scene *s, const ty_comparison_row *row, uint3
         ++*per_step;
         for (uint32_t step = 0; step < steps; step++)
             for (uint32_t q = 0; q < s->plan->stages[row->stage].replicas; q++)
-                values[count++] = rule(ty_plan_first_rank(s->plan, row->stage) + q, step, i, in);
+                values[count++] = rule(ty_plan_first_replica(s->plan, row->stage) + q, step, i, in);
     }
     cr_assert_gt(count, 0);
     qsort(values, count, sizeof *values, by_value);
@@ -88,7 +89,7 @@ Test(compare, medians_without_waiting)
         cr_expect(is_close(c->measured.step_time_s, 1.001), "found %.12g", c->measured.step_time_s);
         cr_expect(is_close(c->step_time_error, 1 / 1.001 - 1));
         cr_expect_eq(c->predicted_peak_memory_bytes, 0);
-        cr_expect_eq(c->measured_peak_memory_bytes, (99ull + run->rank_count) << 20);
+        cr_expect_eq(c->measured_peak_memory_bytes, (99ull + run->stage_replica_count) << 20);
         ty_comparison_free(c);
         ty_run_free(run);
         ty_timeline_free(predicted);

@@ -74,7 +74,7 @@ Test(html, parts_may_be_missing)
     }
 }
 
-/* Instructions of one step that are not over before its first computation: what lanes show. */
+/* Instructions of one step that are not over before its first computation: what ranks show. */
 static uint32_t shown_of(const scene *s, const ty_timeline *timeline)
 {
     uint64_t count = ty_program_event_count(s->plan, s->program);
@@ -84,7 +84,7 @@ static uint32_t shown_of(const scene *s, const ty_timeline *timeline)
     for (int pass = 0; pass < 2; pass++)
         for (uint64_t e = 0; e < count; e++) {
             const ty_event *event = &timeline->events[e];
-            uint32_t stage = ty_plan_stage_of_rank(s->plan, event->rank);
+            uint32_t stage = ty_plan_stage_of_replica(s->plan, event->stage_replica);
             if (pass == 1)
                 shown += event->end_s > first_s;
             else if (s->program->stages[stage].instructions[event->instruction].stream ==
@@ -121,7 +121,8 @@ Test(html, predicted_and_measured_instructions)
     story t = tell("hybrid");
     ty_report_input in = whole(&t);
     scene_page page = scene_page_of(&in);
-    const uint32_t instructions = shown_of(&t.s, t.simulated); /* at most 8 ranks: of all */
+    const uint32_t instructions =
+        shown_of(&t.s, t.simulated); /* at most 8 stage replicas: of all */
     uint32_t waiting;
 
     /* Every instruction takes some time, so each has its bar in both. */
@@ -138,7 +139,7 @@ Test(html, predicted_and_measured_instructions)
     story_clear(&t);
 }
 
-/* The parts of every rank's step add up to the step. */
+/* The parts of every stage replica's step add up to the step. */
 Test(html, stage_parts_cover_the_step)
 {
     for (size_t i = 0; i < toy_spec_count; i++) {
@@ -161,7 +162,7 @@ Test(html, stage_parts_cover_the_step)
                 snprintf(path, sizeof path, "timeline/stage_parts/%zu/seconds/%d", r, k);
                 total_s += scene_number(&page, path);
             }
-            cr_expect_lt(fabs(total_s / length_s - 1), 1e-5, "%s, rank %zu: %g of %g s",
+            cr_expect_lt(fabs(total_s / length_s - 1), 1e-5, "%s, stage replica %zu: %g of %g s",
                          toy_specs[i].name, r, total_s, length_s);
         }
         scene_page_clear(&page);

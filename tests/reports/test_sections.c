@@ -11,10 +11,11 @@
 
 /* ---- The critical path --------------------------------------------------------------------- */
 
-static double rule_by_index(uint32_t rank, uint32_t step, uint32_t index, const ty_instruction *in)
+static double rule_by_index(uint32_t stage_replica, uint32_t step, uint32_t index,
+                            const ty_instruction *in)
 {
     (void)step, (void)in;
-    return 1e-3 * (1 + (index * 7 + rank * 3) % 5);
+    return 1e-3 * (1 + (index * 7 + stage_replica * 3) % 5);
 }
 
 /* Its links lie end to end from the last computation's end back to the start, whatever the plan. */
@@ -29,7 +30,7 @@ Test(critical_path, covers_the_step)
 
         for (uint64_t e = 0; e < timeline->event_count; e++) {
             const ty_event *event = &timeline->events[e];
-            uint32_t stage = ty_plan_stage_of_rank(s.plan, event->rank);
+            uint32_t stage = ty_plan_stage_of_replica(s.plan, event->stage_replica);
             if (s.program->stages[stage].instructions[event->instruction].stream ==
                 TY_STREAM_COMPUTE)
                 end_s = fmax(end_s, event->end_s);
@@ -45,7 +46,8 @@ Test(critical_path, covers_the_step)
             at_s = path.links[k].from_s;
         }
         cr_expect_eq(at_s, 0, "%s: the path ends at %g s", toy_specs[i].name, at_s);
-        cr_expect(ty_critical_path_has(&path, path.links[0].rank, path.links[0].instruction));
+        cr_expect(
+            ty_critical_path_has(&path, path.links[0].stage_replica, path.links[0].instruction));
         ty_critical_path_clear(&path);
         ty_partners_free(p);
         ty_timeline_free(timeline);
@@ -62,10 +64,10 @@ static ty_cluster *cluster_for(const ty_plan *plan)
     uint32_t most = 0;
     char line[64];
 
-    for (uint32_t r = 0; r < ty_plan_rank_count(plan); r++)
-        for (uint32_t l = 0; l < ty_plan_width(plan); l++)
-            if (ty_plan_device_of_lane(plan, r, l) > most)
-                most = ty_plan_device_of_lane(plan, r, l);
+    for (uint32_t r = 0; r < ty_plan_stage_replica_count(plan); r++)
+        for (uint32_t l = 0; l < ty_plan_replica_ranks(plan); l++)
+            if (ty_plan_device_of_replica_rank(plan, r, l) > most)
+                most = ty_plan_device_of_replica_rank(plan, r, l);
     snprintf(line, sizeof line, "host:%u gpu:2 @h100-sxm nvlink4 ndr400", most / 2 + 1);
     cr_assert_eq(ty_cluster_open(line, NULL, &cluster, &error), TY_OK, "%s", error.message);
     return cluster;

@@ -49,7 +49,7 @@ static void read_event(const ty_json *event, found *f)
         if (strcmp(string(event, "name"), "process_name") == 0) {
             f->process_names++;
             f->is_named[process] = true;
-            cr_expect(strstr(string(arguments, "name"), "rank") != NULL);
+            cr_expect(strstr(string(arguments, "name"), "stage replica") != NULL);
         } else {
             f->thread_names++;
         }
@@ -103,9 +103,10 @@ Test(trace, events_are_complete)
         scene s = scene_of(toy_specs[i].name);
         ty_timeline *predicted = scene_timeline(&s, 2, scene_two_ms);
         ty_timeline *measured = scene_timeline(&s, 3, scene_slowing);
-        uint32_t ranks = ty_plan_rank_count(s.plan);
+        uint32_t stage_replicas = ty_plan_stage_replica_count(s.plan);
         for (int with_measured = 0; with_measured < 2; with_measured++) {
-            uint32_t steps = with_measured ? 5 : 2, processes = ranks * (1 + with_measured);
+            uint32_t steps = with_measured ? 5 : 2,
+                     processes = stage_replicas * (1 + with_measured);
             ty_text text = {0};
             ty_error error = {0};
             memset(&f, 0, sizeof f);

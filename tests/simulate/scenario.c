@@ -139,9 +139,9 @@ void scenario_close(scenario *s)
         const uint32_t cores = ty_cluster_host_cores(s->cluster, h);
         costs->host_cores[h] = cores > 0 ? (double)cores : HUGE_VAL;
     }
-    for (uint32_t r = 0; r < costs->rank_count; r++)
-        costs->rank_host[r] =
-            ty_cluster_device_host(s->cluster, ty_plan_device_of_rank(&s->plan, r));
+    for (uint32_t r = 0; r < costs->stage_replica_count; r++)
+        costs->replica_host[r] =
+            ty_cluster_device_host(s->cluster, ty_plan_device_of_replica(&s->plan, r));
     s->costs = costs;
 }
 
@@ -170,12 +170,12 @@ ty_timeline *scenario_simulate(const scenario *s)
 }
 
 const ty_event *event_of(const scenario *s, const ty_timeline *timeline, uint32_t step,
-                         uint32_t rank, uint32_t instruction)
+                         uint32_t stage_replica, uint32_t instruction)
 {
     const ty_event *event =
-        ty_timeline_find(timeline, &s->program, &s->plan, step, rank, instruction);
-    cr_assert(event != NULL, "no event of step %u, rank %u, instruction %u", step, rank,
-              instruction);
+        ty_timeline_find(timeline, &s->program, &s->plan, step, stage_replica, instruction);
+    cr_assert(event != NULL, "no event of step %u, stage replica %u, instruction %u", step,
+              stage_replica, instruction);
     return event;
 }
 

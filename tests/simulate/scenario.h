@@ -20,10 +20,11 @@ typedef struct scenario {
 
 /* A cluster by its one-line description: aborts the test when it is not understood. */
 ty_cluster *cluster_of(const char *text);
-/* CPU ranks on one host that share its cores. */
+/* CPU stage replicas on one host that share its cores. */
 ty_cluster *cluster_of_cores(uint32_t ranks, uint32_t cores);
 
-/* A plan of `stages` stages; ranks are on devices 0, 1, 2 ... The cluster becomes the scenario's.
+/* A plan of `stages` stages; stage replicas are on devices 0, 1, 2 ... The cluster becomes the
+ * scenario's.
  */
 void scenario_open(scenario *s, ty_cluster *cluster, uint32_t stages, const uint32_t *replicas,
                    uint32_t micro_batches);
@@ -45,9 +46,9 @@ ty_instruction exchange(uint32_t bucket);
 
 /* Simulates; the test fails unless it succeeds and the timeline is complete. */
 ty_timeline *scenario_simulate(const scenario *s);
-/* The event of a step, rank and instruction. */
+/* The event of a step, stage replica and instruction. */
 const ty_event *event_of(const scenario *s, const ty_timeline *timeline, uint32_t step,
-                         uint32_t rank, uint32_t instruction);
+                         uint32_t stage_replica, uint32_t instruction);
 
 /* The test fails unless |found - expected| <= tolerance * expected (or 2 ns, SimGrid's resolution).
  */

@@ -21,7 +21,7 @@ static const struct row {
     const char *cluster, *replicas;
     uint32_t stages, tensor, zero, context;
     ty_schedule schedule;
-    uint32_t interleave;
+    uint32_t virtual_stages;
 } rows[] = {{"2x dgx-a100", "4,4", 2, 2, 0, 1, TY_ONE_F_ONE_B, 1},
             {"2x dgx-a100", "16", 1, 1, 2, 1, TY_GPIPE, 1},
             {"4x p100-server", "2,2,2,2", 4, 2, 0, 1, TY_ZERO_BUBBLE, 1},
@@ -53,7 +53,7 @@ static subject open_subject(const struct row *row)
     options.dimensions.zero = row->zero;
     options.fix_schedule = true;
     options.schedule = row->schedule;
-    options.dimensions.interleave = row->interleave;
+    options.dimensions.virtual_stages = row->virtual_stages;
     options.simulate_top = 0;
     cr_assert_eq(ty_plan_search(workload, s.cluster, NULL, &options, &s.plan, &error), TY_OK,
                  "%s: %s", row->cluster, error.message);
@@ -195,7 +195,7 @@ Test(analysis, memory_rises_to_the_peak_of_the_model)
             uint32_t count = 0;
             uint64_t peak = 0;
             cr_assert_eq(ty_memory_curve(s.plan, s.program, s.timeline,
-                                         ty_plan_first_rank(s.plan, stage), &points, &count,
+                                         ty_plan_first_replica(s.plan, stage), &points, &count,
                                          &error),
                          TY_OK, "%s", error.message);
             for (uint32_t p = 0; p < count; p++) {
@@ -217,7 +217,7 @@ Test(analysis, the_breakdown_is_the_summary_in_detail)
     for (int i = 0; i < ROW_COUNT; i++) {
         subject s = open_subject(&rows[i]);
         double shares[TY_TIME_KIND_COUNT], sum = 0.0, mean = 0.0;
-        double *busy = ty_alloc(s.timeline->rank_count, sizeof *busy);
+        double *busy = ty_alloc(s.timeline->stage_replica_count, sizeof *busy);
         ty_step_summary summary;
         ty_error error = {0};
         cr_assert_eq(
@@ -226,8 +226,8 @@ Test(analysis, the_breakdown_is_the_summary_in_detail)
         cr_assert_eq(ty_timeline_summarize(s.plan, s.program, s.timeline, &summary, &error), TY_OK);
         for (int k = 0; k < TY_TIME_KIND_COUNT; k++)
             sum += shares[k];
-        for (uint32_t r = 0; r < s.timeline->rank_count; r++)
-            mean += busy[r] / s.timeline->rank_count;
+        for (uint32_t r = 0; r < s.timeline->stage_replica_count; r++)
+            mean += busy[r] / s.timeline->stage_replica_count;
         expect_close("all", sum, 1.0, 1e-9);
         expect_close("busy", mean, summary.compute_share, 1e-9);
         expect_close("compute",

@@ -28,20 +28,22 @@ struct span {
     double start_s, end_s;
 };
 
-static void expect_spans(const scenario *s, const ty_timeline *timeline, uint32_t rank,
+static void expect_spans(const scenario *s, const ty_timeline *timeline, uint32_t stage_replica,
                          const struct span *spans, size_t count)
 {
     for (size_t i = 0; i < count; i++) {
         char what[64];
-        const ty_event *event = event_of(s, timeline, spans[i].step, rank, spans[i].instruction);
-        snprintf(what, sizeof what, "rank %u, step %u, instruction %u", rank, spans[i].step,
-                 spans[i].instruction);
+        const ty_event *event =
+            event_of(s, timeline, spans[i].step, stage_replica, spans[i].instruction);
+        snprintf(what, sizeof what, "stage replica %u, step %u, instruction %u", stage_replica,
+                 spans[i].step, spans[i].instruction);
         expect_close(what, event->start_s, spans[i].start_s, TOLERANCE);
         expect_close(what, event->end_s, spans[i].end_s, TOLERANCE);
     }
 }
 
-/* One rank loads two micro-batches ahead and computes them; the next step's loads go on at once. */
+/* One stage replica loads two micro-batches ahead and computes them; the next step's loads go on at
+ * once. */
 Test(compute, a_chain_with_loads_follows_the_hand_timeline)
 {
     scenario s;
@@ -70,7 +72,8 @@ Test(compute, a_chain_with_loads_follows_the_hand_timeline)
     scenario_free(&s);
 }
 
-/* `ranks` ranks that each keep `share` cores busy for 1 s on a host of `cores` cores. */
+/* `stage replicas` stage replicas that each keep `share` cores busy for 1 s on a host of `cores`
+ * cores. */
 Test(compute, oversubscribed_cores_stretch_work)
 {
     static const struct {
@@ -90,8 +93,8 @@ Test(compute, oversubscribed_cores_stretch_work)
         scenario_add(&s, 0, op(TY_OP_FORWARD), NULL, busy(1.0, rows[i].share));
         scenario_close(&s);
         ty_timeline *timeline = scenario_simulate(&s);
-        snprintf(what, sizeof what, "%u ranks of %g cores on %u", rows[i].ranks, rows[i].share,
-                 rows[i].cores);
+        snprintf(what, sizeof what, "%u stage replicas of %g cores on %u", rows[i].ranks,
+                 rows[i].share, rows[i].cores);
         for (uint32_t r = 0; r < rows[i].ranks; r++)
             expect_close(what, event_of(&s, timeline, 0, r, 0)->end_s, rows[i].expected_s,
                          TOLERANCE);
@@ -100,7 +103,7 @@ Test(compute, oversubscribed_cores_stretch_work)
     }
 }
 
-/* The costs may say that ranks of a host do not compete: then core shares mean nothing. */
+/* The costs may say that stage replicas of a host do not compete: then core shares mean nothing. */
 Test(compute, without_shared_cores_nothing_stretches)
 {
     scenario s;
@@ -116,9 +119,9 @@ Test(compute, without_shared_cores_nothing_stretches)
 }
 
 /*
- * Two ranks on two cores. Rank 0 sends for 0.5 s, one core busy at each end, while both compute for
- * 1 s: four want two cores, so all run at half speed until the copy is done at 1.0, then the
- * computing that is left, 0.5 s each, has a core to itself.
+ * Two stage replicas on two cores. Stage replica 0 sends for 0.5 s, one core busy at each end,
+ * while both compute for 1 s: four want two cores, so all run at half speed until the copy is done
+ * at 1.0, then the computing that is left, 0.5 s each, has a core to itself.
  */
 Test(compute, a_copy_by_cpu_competes_with_computing)
 {

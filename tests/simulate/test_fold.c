@@ -14,7 +14,7 @@ enum { PLANS = 60 };
 
 #define TOLERANCE 1e-3
 /* Unfolded, what software holds back is sent in pieces (ty_simulate.h). Which of two pieces that
- * meet goes first is a matter of rounding, also among ranks that are alike, so all of them
+ * meet goes first is a matter of rounding, also among stage replicas that are alike, so all of them
  * simulated do not quite agree among themselves. */
 #define LIMITED_TOLERANCE 2e-2
 
@@ -74,7 +74,7 @@ static void add_stage(scenario *s, uint64_t *state, uint32_t stage, bool is_limi
             scenario_add(s, stage, exchange(b), AFTER_LAST, traffic(state, is_limited));
 }
 
-/* Lanes are neighbours; replicas or stages come next, or devices lie a stride apart. */
+/* Ranks are neighbours; replicas or stages come next, or devices lie a stride apart. */
 static void place(scenario *s, uint32_t width, uint32_t order)
 {
     const uint32_t devices = ty_cluster_device_count(s->cluster), stages = s->plan.stage_count;
@@ -87,14 +87,15 @@ static void place(scenario *s, uint32_t width, uint32_t order)
         ty_free(s->stages[i].devices);
         s->stages[i].devices = ty_alloc((size_t)s->stages[i].replicas * width, sizeof(uint32_t));
         for (uint32_t q = 0; q < s->stages[i].replicas; q++)
-            for (uint32_t lane = 0; lane < width; lane++) {
+            for (uint32_t replica_rank = 0; replica_rank < width; replica_rank++) {
                 const uint32_t group = order == 0 ? next : (order == 1 ? q * stages + i : next);
-                uint32_t device = group * width + lane;
-                if (order == 2) /* lane by lane: the lanes of a rank are on different hosts */
-                    device = lane * stages * most + next;
+                uint32_t device = group * width + replica_rank;
+                if (order ==
+                    2) /* rank by rank: the ranks of a stage replica are on different hosts */
+                    device = replica_rank * stages * most + next;
                 cr_assert(device < devices, "device %u", device);
-                s->stages[i].devices[q * width + lane] = device;
-                next += lane + 1 == width;
+                s->stages[i].devices[q * width + replica_rank] = device;
+                next += replica_rank + 1 == width;
             }
     }
 }
@@ -147,9 +148,9 @@ static void random_scenario(scenario *s, uint64_t *state, bool is_limited)
     s->options.steps = 2 + s->plan.staleness;
 }
 
-/* The lanes are of other kinds, so that exchanges are among some of them, too; experts are
+/* The ranks are of other kinds, so that exchanges are among some of them, too; experts are
  * exchanged by fewer. */
-static void divide_lanes(scenario *s, uint64_t *state)
+static void divide_ranks(scenario *s, uint64_t *state)
 {
     uint32_t *const kinds[] = {&s->plan.tensor_parallel, &s->plan.context_parallel,
                                &s->plan.expert_parallel};
@@ -176,7 +177,7 @@ static void compare_folded(bool has_kinds)
         ty_fold *fold = NULL;
         random_scenario(&s, &state, is_limited);
         if (has_kinds)
-            divide_lanes(&s, &state);
+            divide_ranks(&s, &state);
         cr_assert_eq(
             ty_fold_new(&s.plan, &s.program, s.costs, NULL, s.cluster, NULL, &fold, &error), TY_OK,
             "%s", error.message);
@@ -193,8 +194,9 @@ static void compare_folded(bool has_kinds)
         cr_assert_eq(folded->event_count, unfolded->event_count);
         for (uint64_t e = 0; e < folded->event_count; e++) {
             char what[96];
-            snprintf(what, sizeof what, "seed %u, step %u, rank %u, instruction %u", (unsigned)seed,
-                     folded->events[e].step, folded->events[e].rank, folded->events[e].instruction);
+            snprintf(what, sizeof what, "seed %u, step %u, stage replica %u, instruction %u",
+                     (unsigned)seed, folded->events[e].step, folded->events[e].stage_replica,
+                     folded->events[e].instruction);
             expect_close(what, folded->events[e].start_s, unfolded->events[e].start_s, tolerance);
             expect_close(what, folded->events[e].end_s, unfolded->events[e].end_s, tolerance);
         }
@@ -210,7 +212,7 @@ Test(fold, folded_and_unfolded_agree)
     compare_folded(false);
 }
 
-Test(fold, folded_and_unfolded_agree_with_lanes_of_all_kinds)
+Test(fold, folded_and_unfolded_agree_with_ranks_of_all_kinds)
 {
     compare_folded(true);
 }

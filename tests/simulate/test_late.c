@@ -37,10 +37,10 @@ static void open(scenario *s, uint32_t staleness, double jitter, ty_resolution r
     s->options.resolution = resolution;
 }
 
-static double duration(const scenario *s, const ty_timeline *timeline, uint32_t step, uint32_t rank,
-                       uint32_t instruction)
+static double duration(const scenario *s, const ty_timeline *timeline, uint32_t step,
+                       uint32_t stage_replica, uint32_t instruction)
 {
-    const ty_event *event = event_of(s, timeline, step, rank, instruction);
+    const ty_event *event = event_of(s, timeline, step, stage_replica, instruction);
     return event->end_s - event->start_s;
 }
 
@@ -76,8 +76,8 @@ static void expect_recurrence(const scenario *s, const ty_timeline *timeline, ui
         for (uint32_t q = 0; q < REPLICAS && round >= staleness; q++) {
             free_s[q] =
                 fmax(free_s[q], exchanged_s[updated]) + duration(s, timeline, updated, q, UPDATE);
-            snprintf(what, sizeof what, "%u late: update of step %u on rank %u", staleness, updated,
-                     q);
+            snprintf(what, sizeof what, "%u late: update of step %u on stage replica %u", staleness,
+                     updated, q);
             expect_close(what, event_of(s, timeline, updated, q, UPDATE)->end_s, free_s[q], 1e-6);
         }
     }

@@ -50,7 +50,7 @@ static double exchange_s(const ty_plan *plan, const ty_program *program, const t
 
     for (uint64_t e = 0; e < t->event_count; e++) {
         const ty_event *event = &t->events[e];
-        uint32_t stage = ty_plan_stage_of_rank(plan, event->rank);
+        uint32_t stage = ty_plan_stage_of_replica(plan, event->stage_replica);
         if (program->stages[stage].instructions[event->instruction].op == TY_OP_COLLECTIVE)
             longest = fmax(longest, event->end_s - event->start_s);
     }

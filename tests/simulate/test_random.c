@@ -118,23 +118,25 @@ struct times {
 
 struct oracle {
     const scenario *s;
-    struct times *times; /* [step][rank][MOST_INSTRUCTIONS] */
+    struct times *times; /* [step][stage replica][MOST_INSTRUCTIONS] */
 };
 
-static struct times *at(const struct oracle *o, uint32_t step, uint32_t rank, uint32_t instruction)
+static struct times *at(const struct oracle *o, uint32_t step, uint32_t stage_replica,
+                        uint32_t instruction)
 {
-    return &o->times[((size_t)step * ty_plan_rank_count(&o->s->plan) + rank) * MOST_INSTRUCTIONS +
+    return &o->times[((size_t)step * ty_plan_stage_replica_count(&o->s->plan) + stage_replica) *
+                         MOST_INSTRUCTIONS +
                      instruction];
 }
 
 /* End of the send that feeds the receive; found by looking at everything. */
-static double sent_s(const struct oracle *o, uint32_t step, uint32_t rank,
+static double sent_s(const struct oracle *o, uint32_t step, uint32_t stage_replica,
                      const ty_instruction *receive)
 {
     const ty_plan *plan = &o->s->plan;
-    const uint32_t stage = ty_plan_stage_of_rank(plan, rank);
-    const uint32_t micro_batch = receive->micro_batch * plan->stages[stage].replicas + rank -
-                                 ty_plan_first_rank(plan, stage);
+    const uint32_t stage = ty_plan_stage_of_replica(plan, stage_replica);
+    const uint32_t micro_batch = receive->micro_batch * plan->stages[stage].replicas +
+                                 stage_replica - ty_plan_first_replica(plan, stage);
     const uint32_t from = receive->peer_stage;
 
     for (uint32_t q = 0; q < plan->stages[from].replicas; q++) {
@@ -142,16 +144,17 @@ static double sent_s(const struct oracle *o, uint32_t step, uint32_t rank,
             const ty_instruction *send = &o->s->codes[from].instructions[i];
             if (send->op == TY_OP_SEND && send->direction == receive->direction &&
                 send->micro_batch * plan->stages[from].replicas + q == micro_batch)
-                return at(o, step, ty_plan_first_rank(plan, from) + q, i)->end_s;
+                return at(o, step, ty_plan_first_replica(plan, from) + q, i)->end_s;
         }
     }
     cr_assert(false, "a receive without its send");
     return 0.0;
 }
 
-static double ready_s(const struct oracle *o, uint32_t step, uint32_t rank, uint32_t index)
+static double ready_s(const struct oracle *o, uint32_t step, uint32_t stage_replica, uint32_t index)
 {
-    const ty_stage_program *code = &o->s->codes[ty_plan_stage_of_rank(&o->s->plan, rank)];
+    const ty_stage_program *code =
+        &o->s->codes[ty_plan_stage_of_replica(&o->s->plan, stage_replica)];
     const ty_instruction *self = &code->instructions[index];
     double ready = 0.0;
 
@@ -159,40 +162,40 @@ static double ready_s(const struct oracle *o, uint32_t step, uint32_t rank, uint
         if (code->instructions[i].stream != self->stream)
             continue;
         if (i < index)
-            ready = fmax(ready, at(o, step, rank, i)->end_s);
+            ready = fmax(ready, at(o, step, stage_replica, i)->end_s);
         else if (step > 0)
-            ready = fmax(ready, at(o, step - 1, rank, i)->end_s);
+            ready = fmax(ready, at(o, step - 1, stage_replica, i)->end_s);
     }
     for (uint32_t w = 0; w < self->wait_count; w++)
-        ready = fmax(ready, at(o, step, rank, self->waits[w])->end_s);
+        ready = fmax(ready, at(o, step, stage_replica, self->waits[w])->end_s);
     return ready;
 }
 
-static double end_s(const struct oracle *o, uint32_t step, uint32_t rank, uint32_t index)
+static double end_s(const struct oracle *o, uint32_t step, uint32_t stage_replica, uint32_t index)
 {
-    const uint32_t stage = ty_plan_stage_of_rank(&o->s->plan, rank);
+    const uint32_t stage = ty_plan_stage_of_replica(&o->s->plan, stage_replica);
     const ty_instruction *self = &o->s->codes[stage].instructions[index];
-    double start = at(o, step, rank, index)->start_s;
+    double start = at(o, step, stage_replica, index)->start_s;
 
     if (self->op == TY_OP_RECEIVE)
-        return fmax(start, sent_s(o, step, rank, self));
+        return fmax(start, sent_s(o, step, stage_replica, self));
     if (self->op == TY_OP_COLLECTIVE)
         for (uint32_t q = 0; q < o->s->stages[stage].replicas; q++)
-            start = fmax(start,
-                         at(o, step, ty_plan_first_rank(&o->s->plan, stage) + q, index)->start_s);
+            start = fmax(
+                start, at(o, step, ty_plan_first_replica(&o->s->plan, stage) + q, index)->start_s);
     return start + o->s->cost_rows[stage][index].seconds;
 }
 
 static void work_out(const struct oracle *o)
 {
-    const uint32_t ranks = ty_plan_rank_count(&o->s->plan);
+    const uint32_t stage_replicas = ty_plan_stage_replica_count(&o->s->plan);
     bool is_changed = true;
 
     while (is_changed) {
         is_changed = false;
         for (uint32_t step = 0; step < STEPS; step++) {
-            for (uint32_t r = 0; r < ranks; r++) {
-                const uint32_t stage = ty_plan_stage_of_rank(&o->s->plan, r);
+            for (uint32_t r = 0; r < stage_replicas; r++) {
+                const uint32_t stage = ty_plan_stage_of_replica(&o->s->plan, r);
                 for (uint32_t i = 0; i < o->s->codes[stage].instruction_count; i++) {
                     struct times *times = at(o, step, r, i);
                     const struct times before = *times;
@@ -212,18 +215,19 @@ Test(random, programs_follow_the_rules_on_an_idle_network)
         scenario s;
         random_scenario(&s, &state);
         s.options.resolution = seed % 2 == 0 ? TY_FLOW : TY_CHUNK;
-        const uint32_t ranks = ty_plan_rank_count(&s.plan);
+        const uint32_t stage_replicas = ty_plan_stage_replica_count(&s.plan);
         struct oracle o = {
-            &s, ty_alloc((size_t)STEPS * ranks * MOST_INSTRUCTIONS, sizeof(struct times))};
+            &s, ty_alloc((size_t)STEPS * stage_replicas * MOST_INSTRUCTIONS, sizeof(struct times))};
         cr_assert(o.times != NULL);
         work_out(&o);
         ty_timeline *timeline = scenario_simulate(&s);
         for (uint64_t e = 0; e < timeline->event_count; e++) {
             const ty_event *event = &timeline->events[e];
-            const struct times *expected = at(&o, event->step, event->rank, event->instruction);
+            const struct times *expected =
+                at(&o, event->step, event->stage_replica, event->instruction);
             char what[96];
-            snprintf(what, sizeof what, "seed %u, step %u, rank %u, instruction %u", (unsigned)seed,
-                     event->step, event->rank, event->instruction);
+            snprintf(what, sizeof what, "seed %u, step %u, stage replica %u, instruction %u",
+                     (unsigned)seed, event->step, event->stage_replica, event->instruction);
             expect_close(what, event->start_s, expected->start_s, 1e-6);
             expect_close(what, event->end_s, expected->end_s, 1e-6);
         }

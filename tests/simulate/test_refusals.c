@@ -78,7 +78,7 @@ static void missing_device(scenario *s)
 {
     s->stages[1].devices[0] = 9;
 }
-static void missing_lane(scenario *s)
+static void missing_rank(scenario *s)
 {
     s->plan.tensor_parallel = 2;
     for (uint32_t stage = 0; stage < 2; stage++) {
@@ -90,7 +90,7 @@ static void missing_lane(scenario *s)
 }
 static void other_host(scenario *s)
 {
-    s->costs->rank_host[1] = 1;
+    s->costs->replica_host[1] = 1;
 }
 static void other_cores(scenario *s)
 {
@@ -100,9 +100,9 @@ static void fewer_costs(scenario *s)
 {
     s->costs->instruction_counts[0] = 1;
 }
-static void fewer_ranks(scenario *s)
+static void fewer_replicas(scenario *s)
 {
-    s->costs->rank_count = 1;
+    s->costs->stage_replica_count = 1;
 }
 static void lost_send(scenario *s)
 {
@@ -142,15 +142,16 @@ Test(refusals, faults_are_named)
         {"no time", no_time, "time limit of 0 s"},
         {"no resolution", no_resolution, "unknown resolution 7"},
         {"mad jitter", mad_jitter, "jitter of nan"},
-        {"no slowdown", no_slowdown, "slowdown of rank 1 is 0"},
-        {"missing device", missing_device, "rank 1 is on device 9"},
-        {"missing lane", missing_lane, "rank 1 is on device 4000000"},
-        {"other host", other_host, "rank 1 is on host 1"},
+        {"no slowdown", no_slowdown, "slowdown of stage replica 1 is 0"},
+        {"missing device", missing_device, "stage replica 1 is on device 9"},
+        {"missing rank", missing_rank, "stage replica 1 is on device 4000000"},
+        {"other host", other_host, "stage replica 1 is on host 1"},
         {"other cores", other_cores, "host 0 has 3 cores"},
         {"fewer costs", fewer_costs, "program of 2 instructions, costs of 1"},
-        {"fewer ranks", fewer_ranks, "plan of 2 ranks, costs of 1"},
+        {"fewer stage replicas", fewer_replicas, "plan of 2 stage replicas, costs of 1"},
         {"lost send", lost_send,
-         "rank 1, instruction 0: a receive (activation, micro-batch 0) without its send: rank 0"},
+         "stage replica 1, instruction 0: a receive (activation, micro-batch 0) without its send: "
+         "stage replica 0"},
         {"lost bucket", lost_bucket, "stage 0, instruction 0: a collective without a bucket"},
         {"far ahead", far_ahead,
          "stage 0, instruction 1: further ahead than the plan has stages or its "
@@ -174,7 +175,7 @@ Test(refusals, faults_are_named)
     }
 }
 
-/* The longest that is taken, on the slowest rank that is taken, comes to its end. */
+/* The longest that is taken, on the slowest stage replica that is taken, comes to its end. */
 Test(refusals, the_longest_work_ends)
 {
     static const double slowdowns[] = {1e6, 1.0};
@@ -243,7 +244,7 @@ static void expect_refused(scenario *s, ty_status expected, const char *words)
     scenario_free(s);
 }
 
-/* Programs that were not checked: the simulation names a rank and where it waits. */
+/* Programs that were not checked: the simulation names a stage replica and where it waits. */
 Test(refusals, two_that_wait_for_each_other)
 {
     scenario s;
@@ -258,7 +259,8 @@ Test(refusals, two_that_wait_for_each_other)
                      (const uint32_t[]){receive, TY_NO_INSTRUCTION}, (ty_instruction_cost){0});
     }
     scenario_close(&s);
-    expect_refused(&s, TY_EBACKEND, "rank 0 was left waiting at instruction 0 (receive) of step 0");
+    expect_refused(&s, TY_EBACKEND,
+                   "stage replica 0 was left waiting at instruction 0 (receive) of step 0");
 }
 
 static void open_tied(scenario *s, uint32_t buckets)
@@ -277,7 +279,7 @@ Test(refusals, a_collective_without_a_member)
     scenario_add(&s, 1, op(TY_OP_FORWARD), NULL, (ty_instruction_cost){.seconds = 1});
     scenario_close(&s);
     expect_refused(&s, TY_EBACKEND,
-                   "rank 0 was left waiting at instruction 0 (collective) of step 0");
+                   "stage replica 0 was left waiting at instruction 0 (collective) of step 0");
 }
 
 Test(refusals, collectives_in_different_order)
@@ -290,7 +292,7 @@ Test(refusals, collectives_in_different_order)
                          (ty_instruction_cost){.seconds = 1, .edge_bytes = 1e6});
     scenario_close(&s);
     expect_refused(&s, TY_EBACKEND,
-                   "rank 0 was left waiting at instruction 0 (collective) of step 0");
+                   "stage replica 0 was left waiting at instruction 0 (collective) of step 0");
 }
 
 Test(refusals, a_bucket_of_others)

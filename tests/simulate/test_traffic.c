@@ -72,7 +72,8 @@ Test(traffic, a_transfer_alone_takes_latency_and_bytes_over_rate)
     }
 }
 
-/* Two replicas send to one rank, whose link they share. Each could use `share` of it alone. */
+/* Two replicas send to one stage replica, whose link they share. Each could use `share` of it
+ * alone. */
 Test(traffic, transfers_share_the_receivers_link)
 {
     static const struct {
@@ -362,13 +363,13 @@ Test(traffic, two_rings_over_one_uplink_take_twice)
     }
 }
 
-/* Four lanes a rank, behind one adapter: of a send each lane has a quarter of it, and of the rings
- * of an exchange as well; where every lane has its own, it is as if there were one. */
-Test(traffic, lanes_share_what_their_routes_share)
+/* Four ranks a stage replica, behind one adapter: of a send each rank has a quarter of it, and of
+ * the rings of an exchange as well; where every rank has its own, it is as if there were one. */
+Test(traffic, ranks_share_what_their_routes_share)
 {
     static const struct {
         const char *cluster;
-        uint32_t away; /* first device of the second rank */
+        uint32_t away; /* first device of the second stage replica */
         double slowdown;
     } rows[] = {{"2x p100-server", 4, 4.0}, {"2x dgx-h100", 8, 1.0}};
 

@@ -40,7 +40,7 @@ static void draw(uint64_t seed, words *out)
                                              ",algorithm=hierarchical"};
     static const char *const compressions[] = {"none", "none", "fp16", "top-k:0.01", "powersgd-4"};
     static const char *const buckets[] = {"", "", ",bucket=1MB", ",bucket=4MB"};
-    static const uint32_t stages[] = {1, 1, 2, 4}, lanes[] = {1, 1, 1, 2},
+    static const uint32_t stages[] = {1, 1, 2, 4}, ranks[] = {1, 1, 1, 2},
                           batches[] = {32, 64, 128};
     uint64_t state = seed;
 
@@ -51,7 +51,7 @@ static void draw(uint64_t seed, words *out)
     out->question.seed = 1;
     out->question.allow_lossy = true;
     snprintf(out->fix, sizeof out->fix, "pp=%u,tp=%u,schedule=%s,compression=%s%s%s",
-             ONE_OF(&state, stages), ONE_OF(&state, lanes), ONE_OF(&state, schedules),
+             ONE_OF(&state, stages), ONE_OF(&state, ranks), ONE_OF(&state, schedules),
              ONE_OF(&state, compressions), ONE_OF(&state, algorithms), ONE_OF(&state, buckets));
     out->question.fix = out->fix;
 }
@@ -102,7 +102,7 @@ static double alone_s(const ty_plan_inputs *in, uint32_t stage, const ty_instruc
 {
     const ty_plan_stage *own = &in->plan->stages[stage],
                         *peer = &in->plan->stages[send->peer_stage];
-    const uint32_t width = ty_plan_width(in->plan);
+    const uint32_t width = ty_plan_replica_ranks(in->plan);
     double best_s = cost->seconds;
     ty_error error = {0};
 

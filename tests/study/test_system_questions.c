@@ -48,7 +48,7 @@ static bool has_data_parallel(const ty_plan *plan, const char *value)
 
 static bool has_stages(const ty_plan *plan, const char *value)
 {
-    return ty_plan_position_count(plan) == (uint32_t)atoi(value);
+    return ty_plan_pipeline_size(plan) == (uint32_t)atoi(value);
 }
 
 static bool has_schedule(const ty_plan *plan, const char *value)
@@ -122,17 +122,17 @@ static bool has_algorithm(const ty_plan *plan, const char *value)
 
 static bool has_tensor(const ty_plan *plan, const char *value)
 {
-    return ty_plan_lanes(plan, TY_TENSOR_LANES) == (uint32_t)atoi(value);
+    return ty_plan_parallel_size(plan, TY_TENSOR_PARALLEL) == (uint32_t)atoi(value);
 }
 
 static bool has_context(const ty_plan *plan, const char *value)
 {
-    return ty_plan_lanes(plan, TY_CONTEXT_LANES) == (uint32_t)atoi(value);
+    return ty_plan_parallel_size(plan, TY_CONTEXT_PARALLEL) == (uint32_t)atoi(value);
 }
 
 static bool has_expert(const ty_plan *plan, const char *value)
 {
-    return ty_plan_lanes(plan, TY_EXPERT_LANES) == (uint32_t)atoi(value);
+    return ty_plan_parallel_size(plan, TY_EXPERT_PARALLEL) == (uint32_t)atoi(value);
 }
 
 static bool has_actors(const ty_plan *plan, const char *value)
@@ -160,9 +160,9 @@ static bool has_zero(const ty_plan *plan, const char *value)
     return plan->zero == (uint32_t)atoi(value);
 }
 
-static bool has_interleave(const ty_plan *plan, const char *value)
+static bool has_virtual_stages(const ty_plan *plan, const char *value)
 {
-    return ty_plan_interleave(plan) == (uint32_t)atoi(value);
+    return ty_plan_virtual_stages(plan) == (uint32_t)atoi(value);
 }
 
 static bool has_staleness(const ty_plan *plan, const char *value)
@@ -199,8 +199,8 @@ static bool has_recompute(const ty_plan *plan, const char *value)
 
 static bool has_devices(const ty_plan *plan, const char *value)
 {
-    return ty_plan_process_count(plan) == (uint32_t)atoi(value) &&
-           plan->idle_devices + ty_plan_process_count(plan) == 8;
+    return ty_plan_rank_count(plan) == (uint32_t)atoi(value) &&
+           plan->idle_devices + ty_plan_rank_count(plan) == 8;
 }
 
 static uint32_t layers_of(const ty_plan_stage *stage)
@@ -276,7 +276,7 @@ static const ask asks[] = {
     {"tables", "row column table", has_tables, "dlrm-kaggle", NULL},
     {"sp", "0 1", has_sequence, NULL, NULL},
     {"zero", "0 1 2 3", has_zero, NULL, NULL},
-    {"interleave", "1 2", has_interleave, NULL, NULL},
+    {"interleave", "1 2", has_virtual_stages, NULL, NULL},
     {"staleness", "0 1", has_staleness, NULL, NULL},
     {"priority", "0 1 shorter", has_priority, NULL, NULL},
     {"servers", "0 1", has_servers, NULL, NULL},
@@ -505,7 +505,7 @@ Test(system_questions, stacks_narrow_systems)
     cr_assert_eq(plan_of(&question, &plan, &error), TY_OK, "%s", error.message);
     cr_expect_eq(plan->stage_count, 1, "%s", plan->strategy);
     cr_expect_str_eq(plan->stack->name, "pytorch-ddp");
-    cr_expect_eq(plan->stack->plans.lanes, 0);
+    cr_expect_eq(plan->stack->plans.parallelism, 0);
     cr_expect_eq(plan->stack->plans.compressions & 1u << TY_COMPRESSION_POWERSGD,
                  1u << TY_COMPRESSION_POWERSGD, "the answer's stack is whole");
     ty_plan_free(plan);

@@ -169,7 +169,7 @@ Test(training_config, batch_of_the_cluster)
         {TITAN_SHARE "local_batch_size = 2\nglobal_batch_size = 512\n"
                      "[activation_checkpoint]\nmode = 'none'\n",
          NULL, 64, 512, 2, NULL},
-        /* MaxText's device is one, whatever lanes it is in */
+        /* MaxText's device is one, whatever ranks it is in */
         {"model_name: llama3-8b\nper_device_batch_size: 4\nici_tensor_parallelism: 4\n", NULL, 64,
          256, 16, NULL},
         {"model_name: llama3-8b\nper_device_batch_size: 0.5\nici_tensor_parallelism: 4\n"
@@ -290,8 +290,8 @@ Test(training_config, defaults_of_the_programs)
     }
 }
 
-/* A plan's micro-batch is that of all lanes that share experts, a program's that of one of them. */
-Test(training_config, lanes_of_experts)
+/* A plan's micro-batch is that of all ranks that share experts, a program's that of one of them. */
+Test(training_config, ranks_of_experts)
 {
     static const struct {
         const char *text, *fix, *stack;

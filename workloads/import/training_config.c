@@ -188,7 +188,7 @@ static const struct {
 } members[] = {
     MEMBER(UINT32, global_batch), MEMBER(UINT32, micro_batch), MEMBER(UINT32, accumulation),
     MEMBER(UINT32, tensor), MEMBER(UINT32, pipeline), MEMBER(UINT32, context),
-    MEMBER(UINT32, expert), MEMBER(UINT32, interleave), MEMBER(UINT32, data),
+    MEMBER(UINT32, expert), MEMBER(UINT32, virtual_stages), MEMBER(UINT32, data),
     MEMBER(UINT32, devices), MEMBER(UINT32, zero), MEMBER(UINT32, segment),
     MEMBER(NUMBER, share), MEMBER(NUMBER, device_share),
     MEMBER(FLAG, has_fixed_ranks), MEMBER(FLAG, has_zero), MEMBER(FLAG, has_sequence),
@@ -347,16 +347,17 @@ done:
 
 /* ---- All ------------------------------------------------------------------------------------- */
 
-/* These programs count what one of the lanes that share experts has. */
-static ty_status count_expert_lanes(const reading *r, ty_training_config *c)
+/* These programs count what one of the ranks that share experts has. */
+static ty_status count_expert_ranks(const reading *r, ty_training_config *c)
 {
     if (c->expert <= 1)
         return TY_OK;
     if ((uint64_t)c->micro_batch * c->expert > MOST_COUNT)
-        return ty_fail(r->error, TY_EPARSE,
-                       "%.160s: found a micro-batch of %u on each of %u expert lanes, expected "
-                       "at most 2^30 samples",
-                       r->path, c->micro_batch, c->expert);
+        return ty_fail(
+            r->error, TY_EPARSE,
+            "%.160s: found a micro-batch of %u on each of %u expert-parallel ranks, expected "
+            "at most 2^30 samples",
+            r->path, c->micro_batch, c->expert);
     c->micro_batch *= c->expert;
     c->share *= c->expert;
     c->data = c->data % c->expert == 0 ? c->data / c->expert : 0;
@@ -366,12 +367,12 @@ static ty_status count_expert_lanes(const reading *r, ty_training_config *c)
 /* 0: they do not divide so. */
 static uint32_t replicas_among(const ty_training_config *c, uint32_t devices)
 {
-    const double lanes =
+    const double ranks =
         fmax(c->tensor, 1) * fmax(c->pipeline, 1) * fmax(c->context, 1) * fmax(c->expert, 1);
 
     if (c->data > 0)
         return c->data;
-    return lanes <= devices && devices % (uint32_t)lanes == 0 ? devices / (uint32_t)lanes : 0;
+    return ranks <= devices && devices % (uint32_t)ranks == 0 ? devices / (uint32_t)ranks : 0;
 }
 
 static ty_status set_batch(ty_training_config *c, uint32_t devices, ty_error *error)
@@ -509,7 +510,7 @@ ty_status ty_training_config_load(const char *path, const char *model, uint64_t 
         TY_CHECK(ty_text_check(&line, error), status, cleanup);
         TY_CHECK(note(&r, line.data), status, cleanup);
     }
-    TY_CHECK(count_expert_lanes(&r, &config), status, cleanup);
+    TY_CHECK(count_expert_ranks(&r, &config), status, cleanup);
     if (config.data > 0) /* whatever the cluster has */
         TY_CHECK(set_batch(&config, 0, error), status, cleanup);
     *out = config;
@@ -554,7 +555,7 @@ ty_status ty_training_config_fix(const ty_training_config *config, ty_text *out,
         {"cp", config->context, config->context > 0},
         {"ep", config->expert, config->expert > 0},
         {"dp", config->data, config->data > 0},
-        {"interleave", config->interleave, config->interleave > 1},
+        {"interleave", config->virtual_stages, config->virtual_stages > 1},
         {"micro_batch", config->micro_batch, config->micro_batch > 0},
         {"zero", config->zero, config->has_zero},
     };

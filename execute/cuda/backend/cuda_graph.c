@@ -9,8 +9,8 @@
  * and from then on they are launched as one. Nothing runs during a capture, so that one that fails,
  * for whatever reason, costs nothing but itself: that pass is queued then, as ever after.
  *
- * What lanes exchange inside a pass becomes a part of its graph where their link records
- * (ty_lane_group.record). Then lanes must do the same: whether a pass is a graph they decide
+ * What ranks exchange inside a pass becomes a part of its graph where their link records
+ * (ty_parallel_group.record). Then ranks must do the same: whether a pass is a graph they decide
  * together, launch it together, and whoever cannot then ends the run.
  *
  * Captures are of this thread alone (cudaStreamCaptureModeThreadLocal): other threads may allocate
@@ -42,7 +42,7 @@ typedef struct pass_entry {
     const float *parameters, *gradients; /* the sets in use */
 
     pass_state state;
-    bool has_exchanges; /* of lanes */
+    bool has_exchanges; /* of ranks */
     cudaGraphExec_t graph;
 } pass_entry;
 
@@ -55,9 +55,9 @@ struct cuda_graphs {
     char given_up[160];
 };
 
-static bool has_lanes(const ty_stage_device *stage)
+static bool is_parallel(const ty_stage_device *stage)
 {
-    return lane_count(&stage->options) > 1 || lane_context_count(&stage->options) > 1;
+    return tp_size_of(&stage->options) > 1 || cp_size_of(&stage->options) > 1;
 }
 
 ty_status cuda_graphs_open(ty_stage_device *stage, ty_error *error)
@@ -71,7 +71,7 @@ ty_status cuda_graphs_open(ty_stage_device *stage, ty_error *error)
                        asked);
     made = ty_alloc(1, sizeof *made);
     TY_TRY(ty_check_memory(made != NULL, error));
-    made->is_on = is_asked && (!has_lanes(stage) || stage->options.lanes.record != NULL);
+    made->is_on = is_asked && (!is_parallel(stage) || stage->options.parallel.record != NULL);
     pthread_mutex_init(&made->recording, NULL);
     stage->own->graphs = made;
     return TY_OK;
@@ -214,15 +214,16 @@ static void give_up(cuda_graphs *graphs, pass_entry *entry, const ty_error *reas
     graphs->counts.given_up = graphs->given_up;
 }
 
-/* Whether all lanes have recorded the pass: else none launches it. */
+/* Whether all ranks have recorded the pass: else none launches it. */
 static ty_status agree(ty_stage_device *stage, bool *is_recorded, ty_error *error)
 {
-    ty_status status = cuda_lanes_agree(stage, TY_TENSOR_LANES, is_recorded, error);
+    ty_status status = cuda_ranks_agree(stage, TY_TENSOR_PARALLEL, is_recorded, error);
 
-    return status == TY_OK ? cuda_lanes_agree(stage, TY_CONTEXT_LANES, is_recorded, error) : status;
+    return status == TY_OK ? cuda_ranks_agree(stage, TY_CONTEXT_PARALLEL, is_recorded, error)
+                           : status;
 }
 
-/* The second time that the pass is made. What one lane cannot record no lane launches. */
+/* The second time that the pass is made. What one rank cannot record no rank launches. */
 static ty_status recording_make(ty_stage_device *stage, const stage_pass *pass,
                                 cuda_pass_queue *queue, pass_entry *entry, ty_error *error)
 {
@@ -240,7 +241,7 @@ static ty_status recording_make(ty_stage_device *stage, const stage_pass *pass,
     if (is_recorded)
         return TY_OK;
     if (reason.message[0] == '\0')
-        (void)ty_fail(&reason, TY_EBACKEND, "another lane could not record it");
+        (void)ty_fail(&reason, TY_EBACKEND, "another rank could not record it");
     give_up(stage->own->graphs, entry, &reason);
     return TY_OK;
 }
@@ -254,11 +255,11 @@ done:
     return status;
 }
 
-/* Whether the pass is under way as a graph, or, with exchanges of lanes in it, over. */
+/* Whether the pass is under way as a graph, or, with exchanges of ranks in it, over. */
 static ty_status replay(ty_stage_device *stage, const stage_pass *pass, cuda_pass_queue *queue,
                         pass_entry *entry, bool *is_under_way, ty_error *error)
 {
-    const ty_lane_group *lanes = &stage->options.lanes;
+    const ty_parallel_group *parallel = &stage->options.parallel;
     ty_error reason = {0};
 
     *is_under_way = false;
@@ -267,7 +268,7 @@ static ty_status replay(ty_stage_device *stage, const stage_pass *pass, cuda_pas
     if (entry->state != PASS_RECORDED)
         return TY_OK;
     if (entry->has_exchanges) {
-        TY_TRY(lanes->launch(lanes->context, stage, graph_launch, entry->graph, error));
+        TY_TRY(parallel->launch(parallel->context, stage, graph_launch, entry->graph, error));
     } else if (graph_launch(stage, entry->graph, &reason) != TY_OK) {
         give_up(stage->own->graphs, entry, &reason);
         return TY_OK;

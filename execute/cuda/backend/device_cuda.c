@@ -60,9 +60,8 @@ static bool kept_allocate(ty_stage_device *stage, stage_node *node)
     if (!stage->options.splits_backward || !stage_gathers(stage, node) ||
         node->kind == &cuda_embedding_kind)
         return true;
-    node->lane_kept =
-        stage_slots(stage, 2 * node->lane_elements * stage->element, false, cuda_buffer);
-    return node->lane_kept != NULL;
+    node->tp_kept = stage_slots(stage, 2 * node->tp_elements * stage->element, false, cuda_buffer);
+    return node->tp_kept != NULL;
 }
 
 static bool nodes_allocate(ty_stage_device *stage)
@@ -442,7 +441,7 @@ static const stage_backend stage_functions = {.name = "cuda",
                                               .host_buffer = cuda_host_buffer,
                                               .allocate = own_allocate,
                                               .pass = device_pass,
-                                              .exchange = cuda_lanes_exchange,
+                                              .exchange = cuda_parallel_exchange,
                                               .accumulate = accumulate,
                                               .sum = sum,
                                               .clear = clear,

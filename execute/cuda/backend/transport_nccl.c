@@ -25,9 +25,9 @@
  * used once while opening, in one order over all ranks, that of buckets and then of pairs, which no
  * two ranks can wait for in a circle.
  *
- * What lanes exchange inside a pass may be recorded with it (cuda_graph.c). Then the whole pass is
- * one operation of all lanes of the rank: it has its turn and its place in the order as others
- * have, and no other is launched between its kernels. A graph keeps its communicators: it is
+ * What ranks exchange inside a pass may be recorded with it (cuda_graph.c). Then the whole pass is
+ * one operation of all ranks of a stage replica: it has its turn and its place in the order as
+ * others have, and no other is launched between its kernels. A graph keeps its communicators: it is
  * destroyed before they are.
  */
 #include "cuda_stage.h"
@@ -59,14 +59,15 @@ typedef struct nccl_request {
     ty_transfer transfer;          /* of a pair */
     ty_collective_options options; /* of a group */
     ty_stage_device *stage;        /* of passes: what puts which pass on whose stream */
-    ty_lane_run *run;
+    ty_parallel_run *run;
     void *argument;
     struct nccl_request *next; /* on the same channel; messages by their order */
     bool is_done;
 } nccl_request;
 
 struct channel {       /* one communicator */
-    bool is_of_passes; /* no communicator: all lanes of a rank, which launch recorded passes */
+    bool is_of_passes; /* no communicator: all ranks of a stage replica, which launch recorded
+                          passes */
     ncclComm_t comm;
     cudaStream_t stream;
     cudaEvent_t event;
@@ -227,41 +228,41 @@ static bool is_member(const uint32_t *members, uint32_t count, uint32_t rank)
     return false;
 }
 
-/* The rank of the plan that this process, or another, is a lane of; communicators are between
+/* The rank of the plan that this process, or another, is a rank of; communicators are between
  * processes. */
-static uint32_t rank_of(const nccl_state *state, uint32_t process)
+static uint32_t replica_of(const nccl_state *state, uint32_t rank)
 {
-    return process / ty_plan_width(state->options.plan);
+    return rank / ty_plan_replica_ranks(state->options.plan);
 }
 
-/* The process of a rank that is the same lane as this one. */
-static uint32_t process_of(const nccl_state *state, uint32_t rank)
+/* The process of a rank that is the same rank as this one. */
+static uint32_t rank_of(const nccl_state *state, uint32_t stage_replica)
 {
-    const uint32_t width = ty_plan_width(state->options.plan);
+    const uint32_t width = ty_plan_replica_ranks(state->options.plan);
 
-    return rank * width + state->options.transport->rank % width;
+    return stage_replica * width + state->options.transport->rank % width;
 }
 
-/* The processes that exchange with this one inside passes: of each kind of lanes a row; and all of
+/* The processes that exchange with this one inside passes: of each kind of ranks a row; and all of
  * them, who make passes together, behind. */
-static ty_status lanes_list(nccl_state *state, ty_error *error)
+static ty_status parallel_groups_list(nccl_state *state, ty_error *error)
 {
     const ty_plan *plan = state->options.plan;
-    const uint32_t width = ty_plan_width(plan), own = state->options.transport->rank;
+    const uint32_t width = ty_plan_replica_ranks(plan), own = state->options.transport->rank;
     uint32_t *members = ty_alloc(width, sizeof *members);
     ty_status status = TY_OK;
 
     TY_TRY(ty_check_memory(members != NULL, error));
-    for (ty_lane_kind k = 0; k < TY_LANE_KIND_COUNT && status == TY_OK; k++) {
-        const uint32_t count = ty_plan_lanes(plan, k);
+    for (ty_parallelism k = 0; k < TY_PARALLELISM_COUNT && status == TY_OK; k++) {
+        const uint32_t count = ty_plan_parallel_size(plan, k);
 
         for (uint32_t n = 0; n < count; n++)
-            members[n] = own / width * width + ty_plan_lane_along(plan, k, own % width, n);
+            members[n] = own / width * width + ty_plan_rank_along(plan, k, own % width, n);
         if (count > 1)
             status = channel_add(state, members, count, TY_NO_DIRECTION, error);
     }
-    for (uint32_t lane = 0; lane < width; lane++)
-        members[lane] = own / width * width + lane;
+    for (uint32_t rank = 0; rank < width; rank++)
+        members[rank] = own / width * width + rank;
     if (status == TY_OK)
         status = channel_make(state, members, width, TY_NO_DIRECTION, error);
     if (status == TY_OK)
@@ -273,15 +274,15 @@ static ty_status lanes_list(nccl_state *state, ty_error *error)
 static ty_status groups_list(nccl_state *state, ty_error *error)
 {
     const ty_plan *plan = state->options.plan;
-    const uint32_t lane = state->options.transport->rank % ty_plan_width(plan);
-    uint32_t *members = ty_alloc(ty_plan_process_count(plan), sizeof *members);
+    const uint32_t replica_rank = state->options.transport->rank % ty_plan_replica_ranks(plan);
+    uint32_t *members = ty_alloc(ty_plan_rank_count(plan), sizeof *members);
     ty_status status = TY_OK;
 
     TY_TRY(ty_check_memory(members != NULL, error));
     for (uint32_t b = 0; b < plan->bucket_count && status == TY_OK; b++) {
         const ty_bucket *bucket = &plan->buckets[b];
-        const uint32_t group = ty_bucket_group_of(plan, bucket, lane);
-        const uint32_t count = ty_bucket_processes(plan, bucket, group, members);
+        const uint32_t group = ty_bucket_group_of(plan, bucket, replica_rank);
+        const uint32_t count = ty_bucket_ranks(plan, bucket, group, members);
 
         if (count > 1 && is_member(members, count, state->options.transport->rank))
             status = channel_add(state, members, count, TY_NO_DIRECTION, error);
@@ -294,8 +295,8 @@ static ty_status groups_list(nccl_state *state, ty_error *error)
 static void pair_of(const nccl_state *state, const ty_instruction *transfer, uint32_t pair[2])
 {
     uint32_t own = state->options.transport->rank;
-    uint32_t peer =
-        process_of(state, ty_program_peer_rank(state->options.plan, rank_of(state, own), transfer));
+    uint32_t peer = rank_of(
+        state, ty_program_peer_replica(state->options.plan, replica_of(state, own), transfer));
     bool is_send = transfer->op == TY_OP_SEND;
 
     pair[0] = is_send ? own : peer;
@@ -304,8 +305,8 @@ static void pair_of(const nccl_state *state, const ty_instruction *transfer, uin
 
 static const ty_stage_program *own_program(const nccl_state *state)
 {
-    uint32_t stage =
-        ty_plan_stage_of_rank(state->options.plan, rank_of(state, state->options.transport->rank));
+    uint32_t stage = ty_plan_stage_of_replica(state->options.plan,
+                                              replica_of(state, state->options.transport->rank));
 
     return &state->options.program->stages[stage];
 }
@@ -353,24 +354,23 @@ typedef struct message {
     uint32_t cut, micro_batch, step; /* cut: the stage behind it; UINT32_MAX: none */
 } message;
 
-static bool is_on(const nccl_state *state, const channel *c, uint32_t process,
-                  const ty_instruction *t)
+static bool is_on(const nccl_state *state, const channel *c, uint32_t rank, const ty_instruction *t)
 {
-    bool is_sender = process == c->members[0];
-    uint32_t peer = rank_of(state, c->members[is_sender ? 1 : 0]);
+    bool is_sender = rank == c->members[0];
+    uint32_t peer = replica_of(state, c->members[is_sender ? 1 : 0]);
 
     return t->op == (is_sender ? TY_OP_SEND : TY_OP_RECEIVE) && t->direction == c->direction &&
-           ty_program_peer_rank(state->options.plan, rank_of(state, process), t) == peer;
+           ty_program_peer_replica(state->options.plan, replica_of(state, rank), t) == peer;
 }
 
 /* The `index`-th message that a process sends or receives on the channel in a stretch of some
  * steps, which streams walk in rounds. */
-static message message_at(const nccl_state *state, const channel *c, uint32_t process,
-                          uint32_t steps, uint64_t index)
+static message message_at(const nccl_state *state, const channel *c, uint32_t rank, uint32_t steps,
+                          uint64_t index)
 {
     const ty_plan *plan = state->options.plan;
-    uint32_t stage = ty_plan_stage_of_rank(plan, rank_of(state, process));
-    uint32_t replica = rank_of(state, process) - ty_plan_first_rank(plan, stage);
+    uint32_t stage = ty_plan_stage_of_replica(plan, replica_of(state, rank));
+    uint32_t replica = replica_of(state, rank) - ty_plan_first_replica(plan, stage);
     const ty_stage_program *program = &state->options.program->stages[stage];
 
     for (int64_t round = -(int64_t)steps; round < (int64_t)steps; round++)
@@ -378,7 +378,7 @@ static message message_at(const nccl_state *state, const channel *c, uint32_t pr
             const ty_instruction *t = &program->instructions[i];
             int64_t step = round + t->lead;
 
-            if (step < 0 || step >= (int64_t)steps || !is_on(state, c, process, t))
+            if (step < 0 || step >= (int64_t)steps || !is_on(state, c, rank, t))
                 continue;
             if (index-- == 0)
                 return (message){
@@ -522,7 +522,7 @@ static uint64_t launch_name(const nccl_state *state, const channel *c)
     const uint64_t own = (uint64_t)(c - state->channels);
     const uint64_t number = c->position == c->leader ? own : c->theirs[c->leader];
 
-    return (uint64_t)c->members[c->leader] << 32 | number << 1 | state->options.is_of_lanes;
+    return (uint64_t)c->members[c->leader] << 32 | number << 1 | state->options.is_inside_replica;
 }
 
 /* As cudaStreamSynchronize, which would wait for a peer that is gone. */
@@ -621,7 +621,7 @@ static ty_status channel_open(nccl_state *state, channel *c, ty_error *error)
     config.maxCTAs = (int)c->blocks;
     state->options.stage->own->link_blocks += c->blocks;
 #if NCCL_VERSION_CODE >= NCCL_VERSION(2, 27, 0)
-    config.commName = state->options.is_of_lanes ? "lanes" : "ranks";
+    config.commName = state->options.is_inside_replica ? "lanes" : "ranks";
 #endif
     TY_CHECK(id_share(state, c, &id, error), status, done);
     TY_CHECK(indices_share(state, c, error), status, done);
@@ -840,7 +840,7 @@ done:
 
 static uint32_t notice_tag(const nccl_state *state)
 {
-    return NOTICE_TAG + (state->options.is_of_lanes ? TY_TAG_OF_PASSES : 0);
+    return NOTICE_TAG + (state->options.is_inside_replica ? TY_TAG_OF_PASSES : 0);
 }
 
 static ty_status peer_listen(nccl_state *state, nccl_peer *peer, ty_error *error)
@@ -1179,7 +1179,7 @@ static ty_status nccl_exchange(ty_device_link *link, const ty_collective_options
     return request_post(link, c, &(nccl_request){.options = *options}, out, error);
 }
 
-/* Whether all kernels of NCCL that a graph of lanes may meet find room on the device beside each
+/* Whether all kernels of NCCL that a graph of ranks may meet find room on the device beside each
  * other. Such a graph is launched as a whole, with kernels that come to their turn behind those of
  * other communicators, which wait there for peers that may be behind the graph. */
 static bool has_room(const nccl_state *state)
@@ -1227,7 +1227,7 @@ static ty_status nccl_record(ty_device_link *link, ty_stage_device *stage,
     return collective_start(state, &on_pass, options, error);
 }
 
-static ty_status nccl_launch(ty_device_link *link, ty_stage_device *stage, ty_lane_run *run,
+static ty_status nccl_launch(ty_device_link *link, ty_stage_device *stage, ty_parallel_run *run,
                              void *argument, ty_request **out, ty_error *error)
 {
     nccl_state *state = link->state;
@@ -1292,8 +1292,8 @@ static ty_status channels_list(nccl_state *state, ty_error *error)
 {
     ty_status status;
 
-    if (state->options.is_of_lanes)
-        return lanes_list(state, error);
+    if (state->options.is_inside_replica)
+        return parallel_groups_list(state, error);
     status = groups_list(state, error);
     return status == TY_OK ? pairs_list(state, error) : status;
 }
@@ -1325,7 +1325,7 @@ static ty_status peers_open(nccl_state *state, ty_error *error)
 
 static ty_status channels_open(nccl_state *state, ty_error *error)
 {
-    const uint64_t probe_bytes = sizeof(float) * ty_plan_process_count(state->options.plan);
+    const uint64_t probe_bytes = sizeof(float) * ty_plan_rank_count(state->options.plan);
 
     TY_TRY(algorithms_check(state->options.plan, error));
     TY_TRY(cuda_nccl_load(&state->nccl, error));

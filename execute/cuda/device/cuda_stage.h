@@ -87,7 +87,7 @@ struct stage_own {
 
     cuda_graphs *graphs;
     bool is_recording;           /* what is put on `stream` becomes part of a graph, */
-    uint32_t recorded_exchanges; /* among it so many exchanges of lanes */
+    uint32_t recorded_exchanges; /* among it so many exchanges of ranks */
     bool waits_inside;           /* a pass is awaited in its middle: it cannot be a graph */
     bool is_timed;               /* the device's clock runs, */
     cudaEvent_t clock[2];        /* from when to when */
@@ -312,40 +312,40 @@ static inline float *cuda_parameter_gradient(const ty_stage_device *stage, const
                                                 : stage->gradients + node->gradient_offsets[tensor];
 }
 
-/* ---- Lanes (cuda_lanes.c) ---- */
+/* ---- Ranks (cuda_parallel.c) ---- */
 
 /** As stage_whole_gradient. Where backward comes in two parts, the first gathers for both, so that
  * the second exchanges nothing. */
 ty_status cuda_whole_gradient(ty_stage_device *stage, const stage_node *node, void *room,
                               const void **out, ty_error *error) TY_MUST_CHECK;
-/** Whether something is so on all tensor, or all context, lanes; by the thread of the passes. */
-ty_status cuda_lanes_agree(ty_stage_device *stage, ty_lane_kind among, bool *is_everywhere,
+/** Whether something is so on all tensor, or all context, ranks; by the thread of the passes. */
+ty_status cuda_ranks_agree(ty_stage_device *stage, ty_parallelism among, bool *is_everywhere,
                            ty_error *error) TY_MUST_CHECK;
-/** What lanes exchange, behind all that is on the pass's stream: now, or when the pass that is
+/** What ranks exchange, behind all that is on the pass's stream: now, or when the pass that is
  * being recorded comes to it. By the thread of the passes. */
-ty_status cuda_lanes_exchange(ty_stage_device *stage, const ty_lane_exchange *exchange,
-                              ty_error *error) TY_MUST_CHECK;
-/** y[r, c] += bias, this lane's part of [columns], and the sums of its gradient. */
-void cuda_add_lane_bias(ty_stage_device *stage, uint64_t rows, uint64_t columns, const float *bias,
-                        void *y);
-void cuda_lane_bias_gradient(ty_stage_device *stage, uint64_t rows, uint64_t columns,
-                             const void *dy, bool adds, float *sums);
+ty_status cuda_parallel_exchange(ty_stage_device *stage, const ty_parallel_exchange *exchange,
+                                 ty_error *error) TY_MUST_CHECK;
+/** y[r, c] += bias, this rank's part of [columns], and the sums of its gradient. */
+void cuda_add_tp_bias(ty_stage_device *stage, uint64_t rows, uint64_t columns, const float *bias,
+                      void *y);
+void cuda_tp_bias_gradient(ty_stage_device *stage, uint64_t rows, uint64_t columns, const void *dy,
+                           bool adds, float *sums);
 
-/* ---- Expert lanes (cuda_experts.c) ---- */
+/* ---- Expert-parallel ranks (cuda_experts.c) ---- */
 
 /**
- * Copies of tokens, grouped by expert with what pads each, which go to the lanes that have these;
- * there each expert's are grouped by lane. Counts are rows with padding.
+ * Copies of tokens, grouped by expert with what pads each, which go to the ranks that have these;
+ * there each expert's are grouped by rank. Counts are rows with padding.
  */
 typedef struct cuda_expert_copies {
-    uint64_t experts, features; /* of this lane; of a copy */
-    const int32_t *starts;      /* host, [lanes * experts + 1]: of the own copies for each expert */
+    uint64_t experts, features; /* of this rank; of a copy */
+    const int32_t *starts;      /* host, [ranks * experts + 1]: of the own copies for each expert */
     /* Pinned, of what came: */
-    int32_t *arrived;    /* [lanes][experts]: rows for each expert here */
+    int32_t *arrived;    /* [ranks][experts]: rows for each expert here */
     int32_t *first;      /* [experts + 1]: where each one's begin */
     int32_t *host_index; /* of each row, expert by expert, where it is in the message; or -1 */
     int32_t *index;      /* the same on the device */
-    int32_t *counts;     /* device, [2][lanes * experts] */
+    int32_t *counts;     /* device, [2][ranks * experts] */
     void *received;      /* device: the message of the copies that came */
 } cuda_expert_copies;
 /** How many rows come for each expert: fills in what is about these. Awaits the device. */
@@ -379,7 +379,7 @@ ty_status cuda_trials_time(const ty_stage_device *stage, bool (*run)(const void 
 
 /** Puts all of a pass on `stream`, awaiting nothing and allocating nothing. */
 typedef ty_status cuda_pass_queue(ty_stage_device *stage, const stage_pass *pass, ty_error *error);
-/** The same, as a graph where it has been made before, does not talk to lanes and can be recorded.
+/** The same, as a graph where it has been made before, does not talk to ranks and can be recorded.
  * `queue` may depend on the pass, on whether it is evaluation and on the sets of weights and
  * gradients in use; numbers that it passes on must be the same for all passes alike. */
 ty_status cuda_pass_run(ty_stage_device *stage, const stage_pass *pass, cuda_pass_queue *queue,
@@ -434,8 +434,8 @@ typedef struct cuda_affine_gradient {
 ty_status cuda_affine_backward(ty_stage_device *stage, const cuda_affine_gradient *affine,
                                ty_error *error) TY_MUST_CHECK;
 /** Of a product of all of one of a layer's inputs the gradients of weights and of the input, the
- * latter summed over lanes. What had to be gathered for forward is gathered again, of the first
- * input; layers whose lanes gather have one. `affine` lacks x, dx and adds_x. */
+ * latter summed over ranks. What had to be gathered for forward is gathered again, of the first
+ * input; layers whose ranks gather have one. `affine` lacks x, dx and adds_x. */
 ty_status cuda_input_product_backward(ty_stage_device *stage, const stage_node *node,
                                       uint32_t input, uint32_t slot, cuda_affine_gradient *affine,
                                       ty_error *error) TY_MUST_CHECK;

@@ -141,7 +141,7 @@ void cuda_pool_forward(cuda_type type, const cuda_pool *pool, const void *x, voi
 void cuda_pool_backward(cuda_type type, const cuda_pool *pool, const void *x, const void *y,
                         const void *dy, bool adds, void *dx, cudaStream_t stream);
 
-/* ---- Lanes (lanes.cu) ---- */
+/* ---- Ranks (parallel.cu) ---- */
 
 void cuda_to_pieces(cuda_type type, const stage_pieces *p, const void *whole, void *pieces,
                     cudaStream_t stream);
@@ -153,8 +153,8 @@ void cuda_add_part_bias(cuda_type type, uint64_t rows, uint64_t columns, uint64_
 
 /* ---- Loss (loss.cu) ---- */
 
-/** Rows of scores, of which this lane has `own` from class `first` on; `stride` elements apart, the
- * rest of which is padding. Alone a lane has all: own = classes. */
+/** Rows of scores, of which this rank has `own` from class `first` on; `stride` elements apart, the
+ * rest of which is padding. Alone a rank has all: own = classes. */
 typedef struct cuda_scores {
     uint64_t rows, classes, stride, first, own;
 } cuda_scores;
@@ -174,26 +174,26 @@ void cuda_cross_entropy(cuda_type type, const cuda_scores *s, const void *logits
 void cuda_cross_entropy_backward(cuda_type type, const cuda_scores *s, const void *logits,
                                  const int32_t *labels, const float *log_sums, const float *scale,
                                  bool adds, void *dx, cudaStream_t stream);
-/* The same among lanes, in three steps (Shoeybi et al., "Megatron-LM", 2019, section 3): after the
- * first the largest of the maxima, after the second the sums of both others come from all lanes. */
-/** maxima: [rows], of this lane's scores; -infinity where it has none. */
-void cuda_lane_maxima(cuda_type type, const cuda_scores *s, const void *logits, float *maxima,
-                      cudaStream_t stream);
-/** sums: [rows], of exp(score - maximum); of_labels: [rows], the label's score where this lane has
+/* The same among ranks, in three steps (Shoeybi et al., "Megatron-LM", 2019, section 3): after the
+ * first the largest of the maxima, after the second the sums of both others come from all ranks. */
+/** maxima: [rows], of this rank's scores; -infinity where it has none. */
+void cuda_tp_maxima(cuda_type type, const cuda_scores *s, const void *logits, float *maxima,
+                    cudaStream_t stream);
+/** sums: [rows], of exp(score - maximum); of_labels: [rows], the label's score where this rank has
  * it, else 0. */
-void cuda_lane_exponentials(cuda_type type, const cuda_scores *s, const void *logits,
-                            const int32_t *labels, const float *maxima, float *sums,
-                            float *of_labels, cudaStream_t stream);
+void cuda_tp_exponentials(cuda_type type, const cuda_scores *s, const void *logits,
+                          const int32_t *labels, const float *maxima, float *sums, float *of_labels,
+                          cudaStream_t stream);
 /** Of equal largest scores the label's counts, wherever it is. */
-void cuda_lane_cross_entropy(const cuda_scores *s, const int32_t *labels, const float *maxima,
-                             const float *sums, const float *of_labels, float *log_sums,
-                             float *row_loss, int32_t *row_best, cuda_loss *loss,
-                             cudaStream_t stream);
+void cuda_tp_cross_entropy(const cuda_scores *s, const int32_t *labels, const float *maxima,
+                           const float *sums, const float *of_labels, float *log_sums,
+                           float *row_loss, int32_t *row_best, cuda_loss *loss,
+                           cudaStream_t stream);
 
 /* ---- Embedding (embedding.cu) ---- */
 
-/** What this lane has of a table and of positions: the rows of `words` words from `first_word` on,
- * and of all positions `own_features` features from `first_feature` on, side by side. Alone a lane
+/** What this rank has of a table and of positions: the rows of `words` words from `first_word` on,
+ * and of all positions `own_features` features from `first_feature` on, side by side. Alone a rank
  * has all. */
 typedef struct cuda_embedding_part {
     uint64_t count, length, features; /* places, those of a sequence, of a row */

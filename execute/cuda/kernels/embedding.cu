@@ -1,4 +1,4 @@
-/* Rows of a table chosen by tokens, and positions; of both this lane's part. */
+/* Rows of a table chosen by tokens, and positions; of both this rank's part. */
 #include "kernel.cuh"
 
 static __device__ __forceinline__ bool is_within(uint64_t i, uint64_t first, uint64_t count)

@@ -1,4 +1,4 @@
-/* Softmax and cross-entropy: one block a row, then one block for the sums; among lanes, which have
+/* Softmax and cross-entropy: one block a row, then one block for the sums; among ranks, which have
  * parts of every row, in three steps. */
 #include "vectors.cuh"
 
@@ -190,10 +190,10 @@ void cuda_cross_entropy_backward(cuda_type type, const cuda_scores *s, const voi
                           stream, *s, (const T *)logits, labels, log_sums, scale, adds, (T *)dx))
 }
 
-/* ---- Among lanes ---- */
+/* ---- Among ranks ---- */
 
 template <typename T>
-static __global__ void lane_maxima(cuda_scores s, const T *logits, float *maxima)
+static __global__ void tp_maxima(cuda_scores s, const T *logits, float *maxima)
 {
     float maximum = -INFINITY;
 
@@ -205,16 +205,16 @@ static __global__ void lane_maxima(cuda_scores s, const T *logits, float *maxima
         maxima[blockIdx.x] = maximum;
 }
 
-void cuda_lane_maxima(cuda_type type, const cuda_scores *s, const void *logits, float *maxima,
-                      cudaStream_t stream)
+void cuda_tp_maxima(cuda_type type, const cuda_scores *s, const void *logits, float *maxima,
+                    cudaStream_t stream)
 {
-    TY_DISPATCH(type, TY_LAUNCH(lane_maxima<T>, s->rows, threads_for(s->own), 0, stream, *s,
+    TY_DISPATCH(type, TY_LAUNCH(tp_maxima<T>, s->rows, threads_for(s->own), 0, stream, *s,
                                 (const T *)logits, maxima))
 }
 
 template <typename T>
-static __global__ void lane_exponentials(cuda_scores s, const T *logits, const int32_t *labels,
-                                         const float *maxima, float *sums, float *of_labels)
+static __global__ void tp_exponentials(cuda_scores s, const T *logits, const int32_t *labels,
+                                       const float *maxima, float *sums, float *of_labels)
 {
     uint64_t row = blockIdx.x, label = (uint64_t)labels[row];
     float maximum = maxima[row], sum = 0.0f;
@@ -230,17 +230,17 @@ static __global__ void lane_exponentials(cuda_scores s, const T *logits, const i
     of_labels[row] = is_here ? to_float(logits[label - s.first]) : 0.0f;
 }
 
-void cuda_lane_exponentials(cuda_type type, const cuda_scores *s, const void *logits,
-                            const int32_t *labels, const float *maxima, float *sums,
-                            float *of_labels, cudaStream_t stream)
+void cuda_tp_exponentials(cuda_type type, const cuda_scores *s, const void *logits,
+                          const int32_t *labels, const float *maxima, float *sums, float *of_labels,
+                          cudaStream_t stream)
 {
-    TY_DISPATCH(type, TY_LAUNCH(lane_exponentials<T>, s->rows, threads_for(s->own), 0, stream, *s,
+    TY_DISPATCH(type, TY_LAUNCH(tp_exponentials<T>, s->rows, threads_for(s->own), 0, stream, *s,
                                 (const T *)logits, labels, maxima, sums, of_labels))
 }
 
-static __global__ void lane_rows(cuda_scores s, const int32_t *labels, const float *maxima,
-                                 const float *sums, const float *of_labels, float *log_sums,
-                                 float *row_loss, int32_t *row_best)
+static __global__ void tp_rows(cuda_scores s, const int32_t *labels, const float *maxima,
+                               const float *sums, const float *of_labels, float *log_sums,
+                               float *row_loss, int32_t *row_best)
 {
     FOR_EACH (r, s.rows) {
         bool is_label = labels[r] >= 0 && (uint64_t)labels[r] < s.classes;
@@ -251,12 +251,11 @@ static __global__ void lane_rows(cuda_scores s, const int32_t *labels, const flo
     }
 }
 
-void cuda_lane_cross_entropy(const cuda_scores *s, const int32_t *labels, const float *maxima,
-                             const float *sums, const float *of_labels, float *log_sums,
-                             float *row_loss, int32_t *row_best, cuda_loss *loss,
-                             cudaStream_t stream)
+void cuda_tp_cross_entropy(const cuda_scores *s, const int32_t *labels, const float *maxima,
+                           const float *sums, const float *of_labels, float *log_sums,
+                           float *row_loss, int32_t *row_best, cuda_loss *loss, cudaStream_t stream)
 {
-    TY_LAUNCH(lane_rows, grid_for(s->rows), BLOCK, 0, stream, *s, labels, maxima, sums, of_labels,
+    TY_LAUNCH(tp_rows, grid_for(s->rows), BLOCK, 0, stream, *s, labels, maxima, sums, of_labels,
               log_sums, row_loss, row_best);
     TY_MOVES(float_bytes(2 * s->rows), sizeof *loss);
     TY_LAUNCH(loss_sum, 1, BLOCK, 0, stream, s->rows, row_loss, row_best, loss);

@@ -1,10 +1,11 @@
 /* Attention: project [queries | keys | values][features], out [features][queries], and their
- * biases. Of the heads a tensor lane has some; a context lane has the queries of its tokens, and
- * gathers the keys and values of all. Tensors and their order are the CPU backend's; what lies
- * between the two products keeps no probabilities, so that selective recomputing is what it always
- * does: cuDNN's kernels where it has any (cuda_dnn_attention.c), ours elsewhere (attention.cu).
- * Which is decided when the stage is built. In a workload with a rotary base queries and keys are
- * turned by their positions before it, and their gradients back (rotary.cu).
+ * biases. Of the heads a tensor-parallel rank has some; a context-parallel rank has the queries of
+ * its tokens, and gathers the keys and values of all. Tensors and their order are the CPU
+ * backend's; what lies between the two products keeps no probabilities, so that selective
+ * recomputing is what it always does: cuDNN's kernels where it has any (cuda_dnn_attention.c), ours
+ * elsewhere (attention.cu). Which is decided when the stage is built. In a workload with a rotary
+ * base queries and keys are turned by their positions before it, and their gradients back
+ * (rotary.cu).
  *
  * Of two inputs the second has the queries, and the keys and values are of the first: projections
  * are two matrices then, [rows][queries] and, behind it, [key rows][keys | values]. */
@@ -54,7 +55,7 @@ static attention attention_of(const ty_stage_device *stage, const stage_node *no
     const uint64_t queries = heads * size, key_columns = 2 * kv_heads * size;
     const uint64_t rows = stage_batch(stage) * length;
     const uint64_t key_rows = stage_batch(stage) * node->whole_input.dimensions[0];
-    const bool gathers_keys = lane_context_count(&stage->options) > 1;
+    const bool gathers_keys = cp_size_of(&stage->options) > 1;
     const bool is_of_two = node->input_count > 1;
     const uint64_t stride = is_of_two ? queries : queries + key_columns;
     const uint64_t own_key_stride = is_of_two ? key_columns : stride;
@@ -81,7 +82,7 @@ static attention attention_of(const ty_stage_device *stage, const stage_node *no
                  .heads = heads,
                  .kv_heads = kv_heads,
                  .head_size = size,
-                 .runs = lane_token_runs(&stage->options, node->layer->output.dimensions[0]),
+                 .runs = cp_token_runs(&stage->options, node->layer->output.dimensions[0]),
                  .stride = stride,
                  .key_stride = gathers_keys ? key_columns : own_key_stride,
                  .key_at = gathers_keys ? 0 : key_at,
@@ -379,9 +380,9 @@ static ty_status attention_build(ty_stage_device *stage, stage_node *node, ty_er
             cuda_norm_scratch(true, rows * at.queries / at.core.head_size, at.core.head_size);
         node->sum_floats = sums > node->sum_floats ? sums : node->sum_floats;
     }
-    node->lane_elements = node->is_divided ? rows * at.features : 0;
-    if (node->lane_elements < gathered_elements(&at))
-        node->lane_elements = gathered_elements(&at);
+    node->tp_elements = node->is_divided ? rows * at.features : 0;
+    if (node->tp_elements < gathered_elements(&at))
+        node->tp_elements = gathered_elements(&at);
     return TY_OK;
 }
 
@@ -402,21 +403,21 @@ static void positions_turn(const ty_stage_device *stage, const attention *at, vo
                     project, stage->own->stream);
 }
 
-/* Keys and values: in this lane's projections, or, of whole sequences, where else a divided layer's
+/* Keys and values: in this rank's projections, or, of whole sequences, where else a divided layer's
  * tensors are gathered. */
 static ty_status keys_find(ty_stage_device *stage, const attention *at, const char *project,
                            const void **keys, ty_error *error)
 {
     const stage_context_rows rows = {at->core.keys, at->key_columns, at->own_key_stride};
 
-    *keys = at->gathers_keys ? stage->lane_whole : project;
+    *keys = at->gathers_keys ? stage->gather_workspace : project;
     return at->gathers_keys
                ? stage_context_gather(stage, &rows, project + at->key_at * stage->element,
-                                      stage->lane_message, stage->lane_whole, error)
+                                      stage->parallel_message, stage->gather_workspace, error)
                : TY_OK;
 }
 
-/* The second projection: this lane's summand of the output, and the sum. */
+/* The second projection: this rank's summand of the output, and the sum. */
 static ty_status out_forward(ty_stage_device *stage, const stage_node *node, const attention *at,
                              const void *context, void *y, ty_error *error)
 {
@@ -434,9 +435,9 @@ static ty_status out_forward(ty_stage_device *stage, const stage_node *node, con
     if (status != TY_OK)
         return status;
     if (at->has_out_bias && !has_epilogue)
-        cuda_add_lane_bias(stage, at->rows, at->features,
-                           cuda_parameters(stage, node, ATTENTION_OUT_BIAS), summand);
-    return stage_lanes_sum(stage, node, &node->whole_output, summand, false, y, error);
+        cuda_add_tp_bias(stage, at->rows, at->features,
+                         cuda_parameters(stage, node, ATTENTION_OUT_BIAS), summand);
+    return stage_ranks_sum(stage, node, &node->whole_output, summand, false, y, error);
 }
 
 /* In the projections, by `room` of as many rows as contexts have. */
@@ -545,7 +546,7 @@ static ty_status project_forward(ty_stage_device *stage, const stage_node *node,
                                       : NULL,
                           .y = m->project + p->at * stage->element};
         if (!at->is_of_two)
-            TY_CHECK(stage_whole_input(stage, node, 0, slot, stage->lane_whole, &in.x, error),
+            TY_CHECK(stage_whole_input(stage, node, 0, slot, stage->gather_workspace, &in.x, error),
                      status, done);
         status = cuda_affine_forward(stage, &in, error);
     }
@@ -602,17 +603,17 @@ static ty_status out_backward(ty_stage_device *stage, const stage_node *node, co
                                 .dx = stage->part != STAGE_WEIGHTS ? dcontext : NULL,
                                 .adds_weight = stage_adds(node, ATTENTION_OUT, is_first),
                                 .adds_bias = stage_adds(node, ATTENTION_OUT_BIAS, is_first)};
-    ty_status status = cuda_whole_gradient(stage, node, stage->lane_whole, &out.dy, error);
+    ty_status status = cuda_whole_gradient(stage, node, stage->gather_workspace, &out.dy, error);
 
     if (status == TY_OK)
         status = cuda_affine_backward(stage, &out, error);
     if (status == TY_OK && node->is_divided && dbias != NULL)
-        cuda_lane_bias_gradient(stage, at->rows, at->features, out.dy, out.adds_bias, dbias);
+        cuda_tp_bias_gradient(stage, at->rows, at->features, out.dy, out.adds_bias, dbias);
     return status;
 }
 
 /* Gradients of the first projection and of the inputs. Of two inputs each has a part of the matrix:
- * what is divided among lanes is not gathered then, and they sum the gradients of both. */
+ * what is divided among ranks is not gathered then, and they sum the gradients of both. */
 static ty_status project_backward(ty_stage_device *stage, const stage_node *node, uint32_t slot,
                                   const attention *at, bool is_first, const char *dproject,
                                   ty_error *error)
@@ -641,7 +642,7 @@ static ty_status project_backward(ty_stage_device *stage, const stage_node *node
     return status;
 }
 
-/* Gradients of the projections from those of the context. What this lane's queries make of keys
+/* Gradients of the projections from those of the context. What this rank's queries make of keys
  * elsewhere goes there. */
 static ty_status heads_backward(ty_stage_device *stage, const attention *at,
                                 const attention_memory *m, const attention_memory *d,
@@ -664,7 +665,7 @@ static ty_status heads_backward(ty_stage_device *stage, const attention *at,
                                 d->context, d->rows, d->project, dkeys,
                                 at->buckets > 0 ? (float *)(void *)room : NULL, stage->own->stream);
     if (at->gathers_keys)
-        status = stage_context_scatter(stage, &rows, dkeys, stage->lane_message,
+        status = stage_context_scatter(stage, &rows, dkeys, stage->parallel_message,
                                        d->project + at->key_at * stage->element, error);
     if (status == TY_OK)
         positions_turn(stage, at, d->project, true);

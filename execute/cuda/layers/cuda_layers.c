@@ -226,22 +226,22 @@ static ty_status pool_backward(ty_stage_device *stage, const stage_node *node, u
 const stage_kind cuda_pool_kind = {
     .order = STAGE_CHANNELS_LAST, .forward = pool_forward, .backward = pool_backward};
 
-/* ---- Embedding: of the table a lane has the rows of its words, of positions and types its
- * features, and the lanes sum what they found. All tokens are of the first type ---- */
+/* ---- Embedding: of the table a rank has the rows of its words, of positions and types its
+ * features, and the ranks sum what they found. All tokens are of the first type ---- */
 
 static cuda_embedding_part embedding_of(const ty_stage_device *stage, const stage_node *node)
 {
     const uint64_t *a = node->layer->attributes;
     const uint64_t sequence = stage->options.workload->input.dimensions[0];
-    const uint32_t lanes = stage_shards(stage, node);
-    const uint32_t lane = lanes > 1 ? stage->options.lanes.position : 0;
-    const lane_range words = lane_range_of(a[TY_VOCABULARY], lanes, lane);
-    const lane_range features = lane_range_of(a[TY_FEATURES], lanes, lane);
+    const uint32_t ranks = stage_shards(stage, node);
+    const uint32_t rank = ranks > 1 ? stage->options.parallel.tp_rank : 0;
+    const shard_range words = shard_range_of(a[TY_VOCABULARY], ranks, rank);
+    const shard_range features = shard_range_of(a[TY_FEATURES], ranks, rank);
 
     return (cuda_embedding_part){.count = stage->values[0].count,
                                  .length = stage->values[0].shape.dimensions[0],
                                  .features = a[TY_FEATURES],
-                                 .runs = lane_token_runs(&stage->options, sequence),
+                                 .runs = cp_token_runs(&stage->options, sequence),
                                  .first_word = words.first,
                                  .words = words.count,
                                  .first_feature = features.first,
@@ -259,7 +259,7 @@ static ty_status embedding_build(ty_stage_device *stage, stage_node *node, ty_er
         node->sum_floats =
             cuda_column_sums_scratch(stage->values[0].count, node->layer->attributes[TY_FEATURES]);
     if (node->is_divided)
-        node->lane_elements = stage_batch(stage) * ty_shape_elements(&node->whole_output);
+        node->tp_elements = stage_batch(stage) * ty_shape_elements(&node->whole_output);
     return TY_OK;
 }
 
@@ -275,22 +275,22 @@ static ty_status embedding_forward(ty_stage_device *stage, const stage_node *nod
                    has_positions ? cuda_weights(stage, node, EMBEDDING_POSITIONS) : NULL, summand,
                    stage->own->stream);
     if (node->layer->attributes[TY_TOKEN_TYPES] > 0)
-        cuda_add_lane_bias(stage, part.count, part.features,
-                           cuda_parameters(stage, node, EMBEDDING_TYPES), summand);
-    return stage_lanes_sum(stage, node, &node->whole_output, summand, false, y, error);
+        cuda_add_tp_bias(stage, part.count, part.features,
+                         cuda_parameters(stage, node, EMBEDDING_TYPES), summand);
+    return stage_ranks_sum(stage, node, &node->whole_output, summand, false, y, error);
 }
 
 static ty_status gradient_clear(ty_stage_device *stage, const stage_node *node, uint32_t tensor,
                                 bool is_first, ty_error *error)
 {
-    lane_tensor tensors[LAYER_MAX_TENSORS] = {0};
+    sharded_tensor tensors[LAYER_MAX_TENSORS] = {0};
     ty_status status = TY_OK;
 
     ty_layer_tensors(stage->options.workload, node->layer_index, tensors);
     if (!stage_adds(node, tensor, is_first))
         CUDA_CHECK(
             cudaMemsetAsync(cuda_parameter_gradient(stage, node, tensor), 0,
-                            lane_tensor_count(&tensors[tensor], lane_count(&stage->options)) *
+                            sharded_tensor_count(&tensors[tensor], tp_size_of(&stage->options)) *
                                 sizeof(float),
                             stage->own->stream),
             status, done);
@@ -315,7 +315,7 @@ static ty_status embedding_backward(ty_stage_device *stage, const stage_node *no
 
     if (table == NULL)
         return TY_OK;
-    TY_TRY(cuda_whole_gradient(stage, node, stage->lane_whole, &dy, error));
+    TY_TRY(cuda_whole_gradient(stage, node, stage->gather_workspace, &dy, error));
     for (uint32_t t = 0; t < node->tensor_count; t++)
         TY_TRY(gradient_clear(stage, node, t, is_first, error));
     cuda_embedding_backward(
@@ -323,8 +323,8 @@ static ty_status embedding_backward(ty_stage_device *stage, const stage_node *no
         has_positions ? cuda_parameter_gradient(stage, node, EMBEDDING_POSITIONS) : NULL,
         stage->own->stream);
     if (node->layer->attributes[TY_TOKEN_TYPES] > 0)
-        cuda_lane_bias_gradient(stage, count, part.features, dy, true,
-                                cuda_parameter_gradient(stage, node, EMBEDDING_TYPES));
+        cuda_tp_bias_gradient(stage, count, part.features, dy, true,
+                              cuda_parameter_gradient(stage, node, EMBEDDING_TYPES));
     return TY_OK;
 }
 
@@ -374,16 +374,16 @@ const stage_kind cuda_concat = {
 const stage_kind cuda_slice = {
     .order = STAGE_ANY_ORDER, .forward = stage_slice_forward, .backward = stage_slice_backward};
 
-/* ---- Loss; of every row's scores a lane has those of its words ---- */
+/* ---- Loss; of every row's scores a rank has those of its words ---- */
 
 static cuda_scores scores_of(const ty_stage_device *stage, const stage_node *node)
 {
     const stage_value *logits = &stage->values[node->inputs[0]];
     const ty_shape *whole = &node->whole_input;
     const uint64_t classes = whole->dimensions[whole->dimension_count - 1];
-    const uint32_t lanes = stage_shards(stage, node);
-    const lane_range own =
-        lane_range_of(classes, lanes, lanes > 1 ? stage->options.lanes.position : 0);
+    const uint32_t ranks = stage_shards(stage, node);
+    const shard_range own =
+        shard_range_of(classes, ranks, ranks > 1 ? stage->options.parallel.tp_rank : 0);
 
     return (cuda_scores){.rows = stage_rows(logits),
                          .classes = classes,
@@ -404,20 +404,21 @@ static ty_status loss_build(ty_stage_device *stage, stage_node *node, ty_error *
     return TY_OK;
 }
 
-static ty_status loss_among_lanes(ty_stage_device *stage, const cuda_scores *s, const void *logits,
-                                  uint32_t slot, float *log_sums, ty_error *error)
+static ty_status loss_among_tp_ranks(ty_stage_device *stage, const cuda_scores *s,
+                                     const void *logits, uint32_t slot, float *log_sums,
+                                     ty_error *error)
 {
     float *maxima = stage->own->sums, *sums = maxima + s->rows, *of_labels = sums + s->rows;
     const int32_t *labels = stage->own->labels[slot];
 
-    cuda_lane_maxima(stage->own->type, s, logits, maxima, stage->own->stream);
-    TY_TRY(stage_lanes_all_reduce(stage, true, s->rows, maxima, error));
-    cuda_lane_exponentials(stage->own->type, s, logits, labels, maxima, sums, of_labels,
-                           stage->own->stream);
-    TY_TRY(stage_lanes_all_reduce(stage, false, s->rows, sums, error));
-    TY_TRY(stage_lanes_all_reduce(stage, false, s->rows, of_labels, error));
-    cuda_lane_cross_entropy(s, labels, maxima, sums, of_labels, log_sums, stage->own->row_loss,
-                            stage->own->row_best, stage->own->losses[slot], stage->own->stream);
+    cuda_tp_maxima(stage->own->type, s, logits, maxima, stage->own->stream);
+    TY_TRY(stage_ranks_all_reduce(stage, true, s->rows, maxima, error));
+    cuda_tp_exponentials(stage->own->type, s, logits, labels, maxima, sums, of_labels,
+                         stage->own->stream);
+    TY_TRY(stage_ranks_all_reduce(stage, false, s->rows, sums, error));
+    TY_TRY(stage_ranks_all_reduce(stage, false, s->rows, of_labels, error));
+    cuda_tp_cross_entropy(s, labels, maxima, sums, of_labels, log_sums, stage->own->row_loss,
+                          stage->own->row_best, stage->own->losses[slot], stage->own->stream);
     return TY_OK;
 }
 
@@ -428,7 +429,7 @@ static ty_status loss_forward(ty_stage_device *stage, const stage_node *node, ui
     const void *logits = cuda_in(stage, node, 0, slot);
 
     if (node->is_divided)
-        return loss_among_lanes(stage, &s, logits, slot, node->stash[slot], error);
+        return loss_among_tp_ranks(stage, &s, logits, slot, node->stash[slot], error);
     cuda_cross_entropy(stage->own->type, &s, logits, stage->own->labels[slot], node->stash[slot],
                        stage->own->row_loss, stage->own->row_best, stage->own->losses[slot],
                        stage->own->stream);

@@ -182,14 +182,14 @@ static ty_status table_make(const ty_stage_device *stage, tensor_table *table, t
     table->floats = table->places + table->count;
     for (uint32_t n = 0; n < stage->node_count; n++) {
         const stage_node *node = &stage->nodes[n];
-        lane_tensor tensors[LAYER_MAX_TENSORS] = {0};
+        sharded_tensor tensors[LAYER_MAX_TENSORS] = {0};
 
         ty_layer_tensors(stage->options.workload, node->layer_index, tensors);
         if (cuda_linear_padding(stage, node) > 0)
             table->padding[table_find(table, node->offsets[0])] = cuda_linear_padding(stage, node);
         for (uint32_t t = 0; t < node->tensor_count; t++)
             if ((node->kind->floats & STAGE_BIT(t)) != 0 &&
-                lane_tensor_count(&tensors[t], lane_count(&stage->options)) > 0)
+                sharded_tensor_count(&tensors[t], tp_size_of(&stage->options)) > 0)
                 table->is_read_as_floats[table_find(table, node->offsets[t])] = true;
     }
     return TY_OK;

@@ -1,11 +1,11 @@
-/* Linear layers: weight [out][in], bias [out]. Of an output projection in front of the loss a lane
+/* Linear layers: weight [out][in], bias [out]. Of an output projection in front of the loss a rank
  * has the rows of its words. Tensors and their order are the CPU backend's. */
 #include "cuda_stage.h"
 
-/* Of this lane, padded. */
+/* Of this rank, padded. */
 static uint64_t out_features(const ty_stage_device *stage, const stage_node *node)
 {
-    return lane_part(node->layer->attributes[TY_OUT_FEATURES], stage_shards(stage, node));
+    return shard_size(node->layer->attributes[TY_OUT_FEATURES], stage_shards(stage, node));
 }
 
 /* Scores may be padded; the weight then has zeros for as many rows, and its bias is aligned so. */
@@ -33,7 +33,7 @@ static ty_status linear_build(ty_stage_device *stage, stage_node *node, ty_error
     (void)error;
     node->sum_floats = sums > rest ? sums : rest;
     if (node->is_divided)
-        node->lane_elements = rows * node->layer->attributes[TY_IN_FEATURES];
+        node->tp_elements = rows * node->layer->attributes[TY_IN_FEATURES];
     return TY_OK;
 }
 
@@ -47,7 +47,8 @@ static ty_status linear_forward(ty_stage_device *stage, const stage_node *node, 
                      .weight = cuda_weights(stage, node, 0),
                      .bias = a[TY_HAS_BIAS] != 0 ? cuda_weights(stage, node, 1) : NULL,
                      .y = cuda_out(stage, node, slot)};
-    ty_status status = stage_whole_input(stage, node, 0, slot, stage->lane_whole, &f.x, error);
+    ty_status status =
+        stage_whole_input(stage, node, 0, slot, stage->gather_workspace, &f.x, error);
 
     return status == TY_OK ? cuda_affine_forward(stage, &f, error) : status;
 }

@@ -1,5 +1,5 @@
 /* The feed-forward block of a transformer: up [hidden or 2 hidden][features], down
- * [features][hidden], and their biases. Of the hidden features a lane has some. Tensors and their
+ * [features][hidden], and their biases. Of the hidden features a rank has some. Tensors and their
  * order are the CPU backend's. */
 #include "cuda_stage.h"
 
@@ -15,7 +15,7 @@ static cuda_activation activation_of(const stage_mlp *m)
 }
 
 /* Stash: before the activation [rows][up], unless recomputing finds that; behind it [rows][hidden];
- * where lanes divide the
+ * where ranks divide the
  * sequence also the whole input [rows][features]; where backward comes in two parts also the
  * gradient of what goes into the activation [rows][up]. The epilogues that do a gelu want rows of a
  * multiple of 16 bytes, and round as the type does; in fp32 they are not used. */
@@ -33,7 +33,7 @@ static ty_status mlp_build(ty_stage_device *stage, stage_node *node, ty_error *e
     node->stash_bytes = node->scratch_bytes = m.rows * (m.up + m.hidden) * stage->element;
     node->sum_floats = cuda_affine_sums(m.rows, widest);
     if (node->is_divided)
-        node->lane_elements = m.rows * m.features;
+        node->tp_elements = m.rows * m.features;
     if (stage_finds_product(stage, node)) {
         node->kept_bytes = m.rows * m.up * stage->element;
         node->stash_bytes -= node->kept_bytes;
@@ -103,7 +103,7 @@ static ty_status mlp_up(ty_stage_device *stage, const stage_node *node, const st
     return status;
 }
 
-/* Another product's bias is its epilogue; that of a summand comes from all lanes. */
+/* Another product's bias is its epilogue; that of a summand comes from all ranks. */
 static ty_status mlp_down(ty_stage_device *stage, const stage_node *node, const stage_mlp *m,
                           uint32_t slot, ty_error *error)
 {
@@ -121,9 +121,9 @@ static ty_status mlp_down(ty_stage_device *stage, const stage_node *node, const 
     if (status != TY_OK)
         return status;
     if (m->has_bias && !has_epilogue)
-        cuda_add_lane_bias(stage, m->rows, m->features, cuda_parameters(stage, node, MLP_DOWN_BIAS),
-                           summand);
-    return stage_lanes_sum(stage, node, &node->whole_output, summand, false, y, error);
+        cuda_add_tp_bias(stage, m->rows, m->features, cuda_parameters(stage, node, MLP_DOWN_BIAS),
+                         summand);
+    return stage_ranks_sum(stage, node, &node->whole_output, summand, false, y, error);
 }
 
 static ty_status mlp_forward(ty_stage_device *stage, const stage_node *node, uint32_t slot,
@@ -132,7 +132,7 @@ static ty_status mlp_forward(ty_stage_device *stage, const stage_node *node, uin
     stage_mlp m = stage_mlp_of(stage, node);
     const void *x;
 
-    TY_TRY(stage_whole_input(stage, node, 0, slot, stage->lane_whole, &x, error));
+    TY_TRY(stage_whole_input(stage, node, 0, slot, stage->gather_workspace, &x, error));
     TY_TRY(
         mlp_up(stage, node, &m, x, node->kept[slot], mlp_activated(stage, node, slot, &m), error));
     return mlp_down(stage, node, &m, slot, error);
@@ -196,10 +196,11 @@ static ty_status mlp_down_backward(ty_stage_device *stage, const stage_node *nod
                                  .adds_bias = stage_adds(node, MLP_DOWN_BIAS, is_first)};
     ty_status status;
 
-    TY_CHECK(cuda_whole_gradient(stage, node, stage->lane_whole, &down.dy, error), status, done);
+    TY_CHECK(cuda_whole_gradient(stage, node, stage->gather_workspace, &down.dy, error), status,
+             done);
     TY_CHECK(cuda_affine_backward(stage, &down, error), status, done);
     if (node->is_divided && dbias != NULL)
-        cuda_lane_bias_gradient(stage, m->rows, m->features, down.dy, down.adds_bias, dbias);
+        cuda_tp_bias_gradient(stage, m->rows, m->features, down.dy, down.adds_bias, dbias);
     if (stage->part != STAGE_WEIGHTS)
         status = activation_backward(stage, node, m, &down, h,
                                      (char *)stage->scratch + m->rows * m->up * stage->element, dh,

@@ -5,12 +5,12 @@
  * that is the host awaits in the middle of a forward, so that stages with experts are no graphs.
  * Scores are floats whatever the precision.
  *
- * With expert lanes the copies travel (cuda_experts.c): a lane's experts see those of all lanes'
- * tokens, and what they make goes back to who asked. There is room for all copies that may come, of
- * tokens that all choose the same.
+ * With expert-parallel ranks the copies travel (cuda_experts.c): a rank's experts see those of all
+ * ranks' tokens, and what they make goes back to who asked. There is room for all copies that may
+ * come, of tokens that all choose the same.
  *
- * Tensor lanes have each their part of every expert's hidden features, and of the columns of the
- * router: scores are sums over lanes, and so is what the loss gains by each weight.
+ * Tensor-parallel ranks have each their part of every expert's hidden features, and of the columns
+ * of the router: scores are sums over ranks, and so is what the loss gains by each weight.
  */
 #include "cuda_stage.h"
 #include "gpu_scratch.h"
@@ -20,8 +20,8 @@ typedef struct mixture {
     uint64_t hidden, up;        /* of an expert; up: columns of its first product */
     uint64_t shared, shared_up; /* of the experts that see every token */
     uint64_t copies, own;       /* own: rows of copies, with padding */
-    uint64_t lanes, here, most; /* experts of this lane, and rows that may come to them */
-    uint64_t parts, part;       /* tensor lanes, and columns of the router that each has */
+    uint64_t ranks, here, most; /* experts of this rank, and rows that may come to them */
+    uint64_t parts, part;       /* tensor-parallel ranks, and columns of the router that each has */
     uint64_t stride;            /* of the scores' gradients */
     bool is_gated, has_bias;
 } mixture;
@@ -29,7 +29,7 @@ typedef struct mixture {
 typedef struct mixture_state {
     /* [slots], pinned; rows where each expert's copies begin: */
     int32_t **starts;    /* of the own ones, [experts + 1] */
-    int32_t **first;     /* of those here, [here + 1]; without lanes `starts` */
+    int32_t **first;     /* of those here, [here + 1]; without ranks `starts` */
     int32_t **arrived;   /* [experts]; see cuda_expert_copies */
     int32_t *host_index; /* [most], of one forward at a time */
 } mixture_state;
@@ -40,7 +40,7 @@ static mixture mixture_of(const ty_stage_device *stage, const stage_node *node)
     const uint64_t rows = stage_batch(stage) * node->whole_output.dimensions[0];
     const uint64_t fast = 16 / stage->element; /* elements: rows of products are multiples */
     const bool is_gated = a[TY_IS_GATED] != 0;
-    const uint64_t lanes = lane_expert_count(&stage->options), here = a[TY_EXPERTS] / lanes;
+    const uint64_t ranks = ep_size_of(&stage->options), here = a[TY_EXPERTS] / ranks;
     const uint64_t chosen = a[TY_EXPERTS_PER_TOKEN], parts = stage_shards(stage, node);
     const uint64_t own = ty_expert_rows(rows * chosen, a[TY_EXPERTS]);
     const mixture m = {.core = {.rows = rows,
@@ -53,11 +53,11 @@ static mixture mixture_of(const ty_stage_device *stage, const stage_node *node)
                        .shared_up = a[TY_SHARED_FEATURES] / parts * (is_gated ? 2 : 1),
                        .copies = rows * chosen,
                        .own = own,
-                       .lanes = lanes,
+                       .ranks = ranks,
                        .here = here,
                        .parts = parts,
                        .part = a[TY_FEATURES] / parts,
-                       .most = ty_lane_expert_rows(rows, chosen, a[TY_EXPERTS], lanes),
+                       .most = ty_rank_expert_rows(rows, chosen, a[TY_EXPERTS], ranks),
                        .stride = (a[TY_EXPERTS] + fast - 1) / fast * fast,
                        .is_gated = is_gated,
                        .has_bias = a[TY_HAS_BIAS] != 0};
@@ -74,7 +74,7 @@ typedef struct kept {
     int32_t *copy_of;        /* [own] */
     float *weight;           /* [rows][chosen] */
     char *y;                 /* [own][features]: what experts make of the copies */
-    int32_t *index;          /* [most]: see cuda_expert_copies; only of lanes */
+    int32_t *index;          /* [most]: see cuda_expert_copies; only of ranks */
     char *x;                 /* [most][features]: what experts here read */
     char *h, *a;             /* [most][up], [most][hidden] */
     char *shared_h, *shared_a;
@@ -82,19 +82,20 @@ typedef struct kept {
     char *dscores;   /* [rows][stride] */
     char *dh;        /* [most][up] */
     char *shared_dh; /* [rows][shared up] */
-    char *dy;        /* [most][features]; only of lanes */
+    char *dy;        /* [most][features]; only of ranks */
 } kept;
 
 /* What a call has to itself. */
 typedef struct room {
     float *scores;        /* [rows][experts] */
     float *gain;          /* [rows][chosen] */
-    char *packed;         /* [own][features]: on the way; without lanes what experts read, as dy */
+    char *packed;         /* [own][features]: on the way; without ranks what experts read, as dy */
     char *made;           /* [most][features]: by experts, forward and, of gradients, backward */
     char *da, *shared_da; /* [most][hidden], [rows][shared] */
-    char *part, *dpart;   /* [rows][part]: of the input and its gradient; only of tensor lanes */
+    char *part,
+        *dpart; /* [rows][part]: of the input and its gradient; only of tensor-parallel ranks */
     char *whole_x, *whole_dy; /* [rows][features]: gathered by these, if nothing keeps them */
-    /* Only of expert lanes: */
+    /* Only of expert-parallel ranks: */
     char *received;  /* [most][features] */
     int32_t *counts; /* [2][experts] */
 } room;
@@ -104,7 +105,7 @@ static void backward_cut(const ty_stage_device *stage, const mixture *m, cuda_cu
     out->dscores = cuda_cut_off(c, m->core.rows * m->stride * stage->element);
     out->dh = cuda_cut_off(c, m->most * m->up * stage->element);
     out->shared_dh = cuda_cut_off(c, m->core.rows * m->shared_up * stage->element);
-    if (m->lanes > 1)
+    if (m->ranks > 1)
         out->dy = cuda_cut_off(c, m->most * m->core.features * stage->element);
 }
 
@@ -134,7 +135,7 @@ static uint64_t kept_cut(const ty_stage_device *stage, const stage_node *node, c
     out->copy_of = cuda_cut_off(&c, m->own * sizeof *out->copy_of);
     out->weight = cuda_cut_off(&c, m->copies * sizeof *out->weight);
     out->y = cuda_cut_off(&c, m->own * m->core.features * stage->element);
-    out->index = cuda_cut_off(&c, m->lanes > 1 ? m->most * sizeof *out->index : 0);
+    out->index = cuda_cut_off(&c, m->ranks > 1 ? m->most * sizeof *out->index : 0);
     out->x = cuda_cut_off(&c, m->most * m->core.features * stage->element);
     out->h = cuda_cut_off(&c, m->most * m->up * stage->element);
     out->shared_h = cuda_cut_off(&c, m->core.rows * m->shared_up * stage->element);
@@ -160,11 +161,12 @@ static uint64_t room_cut(const ty_stage_device *stage, const mixture *m, void *s
         out->part = cuda_cut_off(&c, m->core.rows * m->part * stage->element);
         out->dpart = cuda_cut_off(&c, m->core.rows * m->part * stage->element);
     }
-    if (m->parts > 1 && stage->options.lanes.divides_sequence && !stage->options.splits_backward) {
+    if (m->parts > 1 && stage->options.parallel.divides_sequence &&
+        !stage->options.splits_backward) {
         out->whole_x = cuda_cut_off(&c, m->core.rows * m->core.features * stage->element);
         out->whole_dy = cuda_cut_off(&c, m->core.rows * m->core.features * stage->element);
     }
-    if (m->lanes > 1) {
+    if (m->ranks > 1) {
         out->received = cuda_cut_off(&c, m->most * m->core.features * stage->element);
         out->counts = cuda_cut_off(&c, 2 * m->core.experts * sizeof *out->counts);
     } else {
@@ -196,7 +198,7 @@ static ty_status state_make(ty_stage_device *stage, stage_node *node, const mixt
     node->state = state;
     state->starts = state->first = slots_make(stage, m->core.experts + 1);
     is_there = state->starts != NULL;
-    if (is_there && m->lanes > 1) {
+    if (is_there && m->ranks > 1) {
         state->first = slots_make(stage, m->here + 1);
         state->arrived = slots_make(stage, m->core.experts);
         state->host_index = cuda_host_buffer(stage, m->most * sizeof *state->host_index);
@@ -232,7 +234,7 @@ static ty_status moe_build(ty_stage_device *stage, stage_node *node, ty_error *e
     node->sum_floats = cuda_affine_sums(m.most > m.core.rows ? m.most : m.core.rows,
                                         widest > m.shared_up ? widest : m.shared_up);
     if (node->is_divided) /* also scores and gains are exchanged there */
-        node->lane_elements =
+        node->tp_elements =
             largest(m.core.rows * m.core.features, largest(m.core.rows * m.core.experts, m.copies));
     stage->own->waits_inside = true;
     return state_make(stage, node, &m, error);
@@ -305,9 +307,9 @@ static ty_status down_forward(ty_stage_device *stage, const stage_node *node, co
     const ty_status status = cuda_affine_forward(stage, &down, error);
 
     if (status == TY_OK && m->has_bias && m->parts > 1)
-        cuda_add_lane_bias(stage, e->rows, m->core.features,
-                           cuda_parameters(stage, node, e->tensor + DOWN_BIAS) + e->index * m->part,
-                           e->y);
+        cuda_add_tp_bias(stage, e->rows, m->core.features,
+                         cuda_parameters(stage, node, e->tensor + DOWN_BIAS) + e->index * m->part,
+                         e->y);
     return status;
 }
 
@@ -353,7 +355,7 @@ static ty_status down_backward(ty_stage_device *stage, const stage_node *node, c
                                        .adds_bias = e->adds_down};
 
     if (dbias != NULL && m->parts > 1)
-        cuda_lane_bias_gradient(stage, e->rows, m->core.features, e->dy, e->adds_down, dbias);
+        cuda_tp_bias_gradient(stage, e->rows, m->core.features, e->dy, e->adds_down, dbias);
     return cuda_affine_backward(stage, &down, error);
 }
 
@@ -395,7 +397,7 @@ static expert expert_of(const ty_stage_device *stage, const mixture *m, const ke
                     .adds_down = !is_first,
                     .adds_up = !is_first,
                     .x = keep->x + wide,
-                    .y = (m->lanes > 1 ? own->made : keep->y) + wide,
+                    .y = (m->ranks > 1 ? own->made : keep->y) + wide,
                     .h = keep->h + at * m->up * stage->element,
                     .a = keep->a + at * m->hidden * stage->element,
                     .dy = keep->dy + wide,
@@ -437,10 +439,10 @@ done:
     return status;
 }
 
-/* Bytes of a row before the columns that this lane's part of the router has. */
+/* Bytes of a row before the columns that this rank's part of the router has. */
 static uint64_t before_part(const ty_stage_device *stage, const mixture *m)
 {
-    return m->parts > 1 ? stage->options.lanes.position * m->part * stage->element : 0;
+    return m->parts > 1 ? stage->options.parallel.tp_rank * m->part * stage->element : 0;
 }
 
 /* Scores, choices, and where copies go; then the host knows how many each expert has. */
@@ -461,7 +463,7 @@ static ty_status route(ty_stage_device *stage, const stage_node *node, const mix
 
     TY_CHECK(cuda_strided_forward(stage, &scores, error), status, done);
     if (m->parts > 1)
-        TY_CHECK(stage_lanes_all_reduce(stage, false, m->core.rows * m->core.experts, own->scores,
+        TY_CHECK(stage_ranks_all_reduce(stage, false, m->core.rows * m->core.experts, own->scores,
                                         error),
                  status, done);
     cuda_route(&m->core, own->scores, keep->choice, keep->weight, stage->own->stream);
@@ -491,7 +493,7 @@ static cuda_expert_copies copies_of(const stage_node *node, const mixture *m, co
                                 .received = own->received};
 }
 
-/* The own copies to the experts that they chose, on whichever lane. */
+/* The own copies to the experts that they chose, on whichever rank. */
 static ty_status copies_go(ty_stage_device *stage, const stage_node *node, const mixture *m,
                            const kept *keep, const room *own, uint32_t slot, const char *x,
                            ty_error *error)
@@ -501,8 +503,8 @@ static ty_status copies_go(ty_stage_device *stage, const stage_node *node, const
     cuda_expert_copies copies;
 
     cuda_copies_take(stage->own->type, &m->core, padded, keep->copy_of, NULL, x,
-                     m->lanes > 1 ? own->packed : keep->x, stage->own->stream);
-    if (m->lanes == 1)
+                     m->ranks > 1 ? own->packed : keep->x, stage->own->stream);
+    if (m->ranks == 1)
         return TY_OK;
     copies = copies_of(node, m, keep, own, slot);
     TY_TRY(cuda_experts_meet(stage, &copies, error));
@@ -516,7 +518,7 @@ static ty_status copies_come(ty_stage_device *stage, const stage_node *node, con
 {
     cuda_expert_copies copies;
 
-    if (m->lanes == 1)
+    if (m->ranks == 1)
         return TY_OK; /* they are there */
     copies = copies_of(node, m, keep, own, slot);
     return cuda_experts_return(stage, &copies, own->made, to, error);
@@ -535,7 +537,7 @@ static ty_status moe_forward(ty_stage_device *stage, const stage_node *node, uin
 
     kept_cut(stage, node, &m, node->kept[slot], node->stash[slot], &keep);
     room_cut(stage, &m, stage->scratch, &own, &keep);
-    TY_TRY(stage_whole_input(stage, node, 0, slot, stage->lane_whole, &x, error));
+    TY_TRY(stage_whole_input(stage, node, 0, slot, stage->gather_workspace, &x, error));
     TY_TRY(route(stage, node, &m, &keep, &own, slot, x, error));
     TY_TRY(copies_go(stage, node, &m, &keep, &own, slot, x, error));
     for (uint64_t e = 0; e < m.here; e++) {
@@ -560,7 +562,7 @@ static ty_status moe_forward(ty_stage_device *stage, const stage_node *node, uin
     }
     cuda_copies_sum(stage->own->type, &m.core, keep.place, keep.weight, keep.y, m.shared > 0, y,
                     stage->own->stream);
-    return stage_lanes_sum(stage, node, &node->whole_output, y, false, cuda_out(stage, node, slot),
+    return stage_ranks_sum(stage, node, &node->whole_output, y, false, cuda_out(stage, node, slot),
                            error);
 }
 
@@ -581,8 +583,8 @@ static ty_status moe_again(ty_stage_device *stage, const stage_node *node, uint3
 
 /* ---- Backward ---- */
 
-/* The input, and the gradient of the output, of all tokens; gathered by tensor lanes that divide
- * the sequence, in the first part of a backward in two. */
+/* The input, and the gradient of the output, of all tokens; gathered by tensor-parallel ranks that
+ * divide the sequence, in the first part of a backward in two. */
 typedef struct operands {
     const void *x, *dy;
 } operands;
@@ -590,7 +592,7 @@ typedef struct operands {
 static ty_status operands_take(ty_stage_device *stage, const stage_node *node, const room *own,
                                uint32_t slot, operands *out, ty_error *error)
 {
-    void *x = node->lane_kept != NULL ? node->lane_kept[stage->slot] : own->whole_x;
+    void *x = node->tp_kept != NULL ? node->tp_kept[stage->slot] : own->whole_x;
 
     out->x = x;
     if (!stage_gathers(stage, node) || stage->part != STAGE_WEIGHTS) /* else it is there */
@@ -598,13 +600,13 @@ static ty_status operands_take(ty_stage_device *stage, const stage_node *node, c
     return cuda_whole_gradient(stage, node, own->whole_dy, &out->dy, error);
 }
 
-/* Into `dx`, if that is asked for: of tensor lanes each has its columns' part. */
+/* Into `dx`, if that is asked for: of tensor-parallel ranks each has its columns' part. */
 static ty_status router_backward(ty_stage_device *stage, const stage_node *node, const mixture *m,
                                  const kept *keep, const room *own, const void *x, bool is_first,
                                  bool adds, void *dx, ty_error *error)
 {
     const bool is_divided = m->parts > 1;
-    const uint64_t first = stage->options.lanes.position * m->part;
+    const uint64_t first = stage->options.parallel.tp_rank * m->part;
     const cuda_affine_gradient to = {.rows = m->core.rows,
                                      .in = m->part,
                                      .out = m->core.experts,
@@ -671,7 +673,7 @@ static ty_status shared_backward(ty_stage_device *stage, const stage_node *node,
 }
 
 /* Gradients of the scores, and of what the experts here make, for which those of copies go the way
- * of these; with lanes the second part of a backward has them from the first. */
+ * of these; with ranks the second part of a backward has them from the first. */
 static ty_status gradients_go(ty_stage_device *stage, const stage_node *node, const mixture *m,
                               const kept *keep, const room *own, uint32_t slot, const void *dy,
                               ty_error *error)
@@ -685,17 +687,17 @@ static ty_status gradients_go(ty_stage_device *stage, const stage_node *node, co
         cuda_copy_gains(stage->own->type, &m->core, keep->place, keep->y, dy, own->gain,
                         stage->own->stream);
         if (m->parts > 1)
-            status = stage_lanes_all_reduce(stage, false, m->copies, own->gain, error);
+            status = stage_ranks_all_reduce(stage, false, m->copies, own->gain, error);
         if (status != TY_OK)
             return status;
         cuda_scores_gradient(stage->own->type, &m->core, keep->choice, keep->weight, own->gain,
                              m->stride, keep->dscores, stage->own->stream);
     }
-    if (m->lanes > 1 && stage->part == STAGE_WEIGHTS)
+    if (m->ranks > 1 && stage->part == STAGE_WEIGHTS)
         return TY_OK;
     cuda_copies_take(stage->own->type, &m->core, padded, keep->copy_of, keep->weight, dy,
                      own->packed, stage->own->stream);
-    if (m->lanes == 1)
+    if (m->ranks == 1)
         return TY_OK;
     copies = copies_of(node, m, keep, own, slot);
     return cuda_experts_send(stage, &copies, own->packed, keep->dy, error);
@@ -717,15 +719,15 @@ static ty_status moe_backward(ty_stage_device *stage, const stage_node *node, ui
     TY_TRY(operands_take(stage, node, &own, slot, &of, error));
     TY_TRY(gradients_go(stage, node, &m, &keep, &own, slot, of.dy, error));
     TY_TRY(experts_backward(stage, node, &m, &keep, &own, first, is_first, error));
-    if (dx != NULL) /* on all lanes or on none */
+    if (dx != NULL) /* on all ranks or on none */
         TY_TRY(copies_come(stage, node, &m, &keep, &own, slot, own.packed, error));
     TY_TRY(
         router_backward(stage, node, &m, &keep, &own, of.x, is_first, dx == to && adds, dx, error));
     TY_TRY(shared_backward(stage, node, &m, &keep, &own, &of, is_first, dx, error));
     if (dx != NULL)
         cuda_copies_sum(stage->own->type, &m.core, keep.place, NULL,
-                        m.lanes > 1 ? own.packed : own.made, true, dx, stage->own->stream);
-    return stage_lanes_sum(stage, node, &node->whole_input, dx, adds, to, error);
+                        m.ranks > 1 ? own.packed : own.made, true, dx, stage->own->stream);
+    return stage_ranks_sum(stage, node, &node->whole_input, dx, adds, to, error);
 }
 
 const stage_kind cuda_moe = {.floats = STAGE_BIT(MOE_SHARED_DOWN_BIAS) | STAGE_BIT(MOE_DOWN_BIAS),

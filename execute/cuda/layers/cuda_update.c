@@ -80,8 +80,8 @@ static ty_status unscale(ty_stage_device *stage, uint64_t offset, uint64_t count
                status, done);
     TY_CHECK(cuda_pass_wait(stage, error), status, done);
     *is_finite = *stage->own->host_is_bad == 0;
-    /* What lanes have whole stays alike on all of them. */
-    status = cuda_lanes_agree(stage, TY_TENSOR_LANES, is_finite, error);
+    /* What ranks have whole stays alike on all of them. */
+    status = cuda_ranks_agree(stage, TY_TENSOR_PARALLEL, is_finite, error);
 done:
     return status;
 }

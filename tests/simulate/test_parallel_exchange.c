@@ -1,9 +1,9 @@
-/* Plans with lanes of all kinds, simulated: on machines whose links nobody else uses, as the
+/* Plans with ranks of all kinds, simulated: on machines whose links nobody else uses, as the
  * estimate has them; folded as unfolded; with all bytes of their exchanges on the links; and slower
  * where they meet other traffic, by what can be computed by hand. */
 #include "scenario.h"
 
-#include "lane_exchange.h"
+#include "parallel_exchange.h"
 
 #include "ty_base.h"
 #include "ty_planner.h"
@@ -17,7 +17,7 @@ typedef struct row {
     const char *workload, *cluster;
     uint32_t stages, tensor, context, expert, zero;
     bool is_ring;    /* else what the library chooses */
-    bool is_crowded; /* lanes meet other traffic */
+    bool is_crowded; /* ranks meet other traffic */
     bool is_along_sequence;
     ty_table_shard tables;
 } row;
@@ -121,7 +121,7 @@ static ty_timeline *simulate(const subject *s, bool no_fold)
 
 /* Unfolded, software that reaches a part of a link's rate sends pieces, which share links less
  * exactly than a rate limit does (folded). Early ends differ by some microseconds of a step. */
-Test(lanes, folded_as_unfolded)
+Test(ranks, folded_as_unfolded)
 {
     for (int i = 0; i < ROW_COUNT; i++) {
         subject s = open_subject(&rows[i]);
@@ -133,8 +133,8 @@ Test(lanes, folded_as_unfolded)
         for (uint64_t e = 0; e < folded->event_count; e++) {
             const double difference_s = folded->events[e].end_s - unfolded->events[e].end_s;
             char what[96];
-            snprintf(what, sizeof what, "row %d, rank %u, instruction %u", i,
-                     folded->events[e].rank, folded->events[e].instruction);
+            snprintf(what, sizeof what, "row %d, stage replica %u, instruction %u", i,
+                     folded->events[e].stage_replica, folded->events[e].instruction);
             cr_expect_lt(fabs(difference_s), 2e-2 * step_s, "%s: found %g, expected %g of %g", what,
                          folded->events[e].end_s, unfolded->events[e].end_s, step_s);
         }
@@ -146,11 +146,11 @@ Test(lanes, folded_as_unfolded)
 
 /* Slowdowns of 1 send every collective of a pass through SimGrid. Those that skip it otherwise take
  * as long. */
-Test(lanes, passes_apart_from_exchanges_take_as_long)
+Test(ranks, passes_apart_from_exchanges_take_as_long)
 {
     for (int i = 0; i < ROW_COUNT; i++) {
         subject s = open_subject(&rows[i]);
-        const uint32_t devices = ty_plan_process_count(s.plan);
+        const uint32_t devices = ty_plan_rank_count(s.plan);
         double *ones = ty_alloc(devices, sizeof *ones);
         cr_assert_neq(ones, NULL);
         for (uint32_t d = 0; d < devices; d++)
@@ -158,8 +158,8 @@ Test(lanes, passes_apart_from_exchanges_take_as_long)
         ty_timeline *spared = simulate(&s, false), *sent = simulate_with(&s, false, ones);
         for (uint64_t e = 0; e < sent->event_count; e++) {
             char what[96];
-            snprintf(what, sizeof what, "row %d, rank %u, instruction %u", i, sent->events[e].rank,
-                     sent->events[e].instruction);
+            snprintf(what, sizeof what, "row %d, stage replica %u, instruction %u", i,
+                     sent->events[e].stage_replica, sent->events[e].instruction);
             expect_close(what, spared->events[e].end_s, sent->events[e].end_s, 1e-5);
         }
         ty_timeline_free(spared);
@@ -179,9 +179,9 @@ static double step_of(const subject *s, const ty_timeline *timeline)
     return summary.step_time_s;
 }
 
-/* What lanes exchange lies between what they compute, in the estimate as in the simulation: where
+/* What ranks exchange lies between what they compute, in the estimate as in the simulation: where
  * it meets nothing, a step is as long. Else it is longer. */
-Test(lanes, a_step_is_as_estimated)
+Test(ranks, a_step_is_as_estimated)
 {
     for (int i = 0; i < ROW_COUNT; i++) {
         subject s = open_subject(&rows[i]);
@@ -200,19 +200,19 @@ Test(lanes, a_step_is_as_estimated)
     }
 }
 
-/* What devices send in the rings of all groups: its edge of each, whoever is next. Among lanes,
+/* What devices send in the rings of all groups: its edge of each, whoever is next. Among ranks,
  * what they exchange inside instructions. */
-static double bytes_of_exchanges(const subject *s, const ty_lane_exchanges *lanes)
+static double bytes_of_exchanges(const subject *s, const ty_parallel_exchanges *ranks)
 {
-    const uint32_t width = ty_plan_width(s->plan);
+    const uint32_t width = ty_plan_replica_ranks(s->plan);
     double bytes = 0;
 
     for (uint32_t p = 0; p < s->program->stage_count; p++)
         for (uint32_t i = 0; i < s->program->stages[p].instruction_count; i++) {
             const ty_instruction *in = &s->program->stages[p].instructions[i];
-            const ty_lane_instruction *inside = ty_lane_instruction_of(lanes, p, i);
+            const ty_parallel_instruction *inside = ty_parallel_instruction_of(ranks, p, i);
             const ty_bucket *bucket;
-            for (int k = 0; inside != NULL && k < TY_LANE_KIND_COUNT; k++)
+            for (int k = 0; inside != NULL && k < TY_PARALLELISM_COUNT; k++)
                 bytes += inside->costs[k].edge_bytes * width * s->plan->stages[p].replicas;
             if (in->op != TY_OP_COLLECTIVE && in->op != TY_OP_GATHER)
                 continue;
@@ -225,22 +225,23 @@ static double bytes_of_exchanges(const subject *s, const ty_lane_exchanges *lane
 }
 
 /* Rings of one stage: whatever a device sends leaves it over a link of its own, once. */
-Test(lanes, all_bytes_of_exchanges_are_on_links)
+Test(ranks, all_bytes_of_exchanges_are_on_links)
 {
     uint32_t seen = 0;
 
     for (int i = 0; i < ROW_COUNT; i++) {
         subject s;
         ty_link_load *loads = NULL;
-        ty_lane_exchanges inside = {0};
+        ty_parallel_exchanges inside = {0};
         ty_error error = {0};
         uint32_t count = 0;
         double sent = 0;
         if (!rows[i].is_ring || rows[i].stages > 1)
             continue;
         s = open_subject(&rows[i]);
-        cr_assert_eq(ty_lane_exchanges_find(s.plan, s.program, s.costs, s.cluster, &inside, &error),
-                     TY_OK, "%s", error.message);
+        cr_assert_eq(
+            ty_parallel_exchanges_find(s.plan, s.program, s.costs, s.cluster, &inside, &error),
+            TY_OK, "%s", error.message);
         cr_assert_eq(ty_link_loads(s.plan, s.program, s.costs, s.cluster, &loads, &count, &error),
                      TY_OK, "%s", error.message);
         for (uint32_t l = 0; l < count; l++) {
@@ -253,15 +254,15 @@ Test(lanes, all_bytes_of_exchanges_are_on_links)
         cr_expect(sent > 0);
         expect_close(s.plan->strategy, sent, bytes_of_exchanges(&s, &inside), 1e-9);
         seen++;
-        ty_lane_exchanges_clear(&inside);
+        ty_parallel_exchanges_clear(&inside);
         ty_free(loads);
         close_subject(&s);
     }
     cr_expect(seen >= 3);
 }
 
-/* Every step of a ring as a message: lanes of a rank keep step, and it takes as long. */
-Test(lanes, flows_and_messages_agree)
+/* Every step of a ring as a message: ranks of a stage replica keep step, and it takes as long. */
+Test(ranks, flows_and_messages_agree)
 {
     for (int i = 0; i < ROW_COUNT; i++) {
         ty_simulate_options how = ty_simulate_options_default();
@@ -290,7 +291,8 @@ Test(lanes, flows_and_messages_agree)
 /* ---- Beside other traffic -------------------------------------------------------------------- */
 
 /* Four hosts of one device each, all of whose traffic passes its PCIe way to the NIC. Two replicas
- * of two tensor lanes: lanes are neighbours across hosts, and so are those that exchange gradients.
+ * of two tensor-parallel ranks: ranks are neighbours across hosts, and so are those that exchange
+ * gradients.
  */
 #define NETWORK "host:4 gpu:1 @a100-sxm4-80gb nvlink3 hdr200"
 #define WAY_BYTES_PER_S 24e9
@@ -301,9 +303,9 @@ typedef struct crowd {
 } crowd;
 
 /* The gradients of a first pass are exchanged while a second one computes for `work_s` and its
- * lanes exchange for as long as their links need for what they carry in `lanes_s`, in layers
+ * ranks exchange for as long as their links need for what they carry in `ranks_s`, in layers
  * [first, first + count). Seconds are many, so that latencies do not count. */
-static void open_crowd(crowd *c, uint32_t first, uint32_t count, double work_s, double lanes_s,
+static void open_crowd(crowd *c, uint32_t first, uint32_t count, double work_s, double ranks_s,
                        double exchange_s)
 {
     const uint32_t replicas = 4;
@@ -328,7 +330,7 @@ static void open_crowd(crowd *c, uint32_t first, uint32_t count, double work_s, 
     pass.first_layer = first;
     pass.layer_count = count;
     scenario_add(s, 0, pass, (uint32_t[]){TY_NO_INSTRUCTION},
-                 (ty_instruction_cost){.seconds = work_s + lanes_s, .inner_s = lanes_s});
+                 (ty_instruction_cost){.seconds = work_s + ranks_s, .inner_s = ranks_s});
     scenario_close(s);
 }
 
@@ -347,23 +349,23 @@ static uint32_t first_mlp(const ty_workload *workload)
     return layer;
 }
 
-Test(lanes, share_links_with_exchanges)
+Test(ranks, share_links_with_exchanges)
 {
     static const struct {
         uint32_t layers; /* 0: one mlp, which exchanges once; else all */
-        double work_s, lanes_s, exchange_s, pass_end_s, exchange_end_s;
+        double work_s, ranks_s, exchange_s, pass_end_s, exchange_end_s;
     } cases[] = {
-        /* The exchange is over when lanes start. */
+        /* The exchange is over when ranks start. */
         {0, 10, 10, 10, 30, 20},
-        /* From 20 on both share the ways: the exchange's last 5 take 10, lanes have done 5 by then
+        /* From 20 on both share the ways: the exchange's last 5 take 10, ranks have done 5 by then
          * and have 5 to go. */
         {0, 10, 10, 15, 35, 30},
         /* Both from 10 on: half the rate for 20. */
         {0, 0, 10, 10, 30, 30},
-        /* Four turns of 2.5 and 2.5: the exchange has sent 2.5 when the first exchange of lanes
+        /* Four turns of 2.5 and 2.5: the exchange has sent 2.5 when the first exchange of ranks
          * starts; both need 2.5 more, which takes 5. The rest is undisturbed. */
         {1, 10, 10, 5, 32.5, 17.5},
-        /* It meets the lanes in the first turn, in which it sends 2.5 in 5 besides the 2.5 before;
+        /* It meets the ranks in the first turn, in which it sends 2.5 in 5 besides the 2.5 before;
          * 2.5 while they compute; and its last 2.5 takes 5 in the second turn. */
         {1, 10, 10, 10, 35, 25},
     };
@@ -377,19 +379,19 @@ Test(lanes, share_links_with_exchanges)
             char what[64];
             open_crowd(&c, cases[i].layers == 0 ? first_mlp(gpt2) : 0,
                        cases[i].layers == 0 ? 1 : gpt2->layer_count, cases[i].work_s,
-                       cases[i].lanes_s, cases[i].exchange_s);
+                       cases[i].ranks_s, cases[i].exchange_s);
             c.s.options.no_fold = variant == 1;
             c.s.options.resolution = variant == 2 ? TY_CHUNK : TY_FLOW;
             ty_timeline *timeline = scenario_simulate(&c.s);
             const double tolerance = variant == 2 ? 1e-2 : 1e-4;
-            for (uint32_t rank = 0; rank < 2; rank++) {
+            for (uint32_t stage_replica = 0; stage_replica < 2; stage_replica++) {
                 snprintf(what, sizeof what, "case %zu, %s, pass", i,
                          variant == 0   ? "folded"
                          : variant == 1 ? "whole"
                                         : "chunk");
-                expect_close(what, event_of(&c.s, timeline, 0, rank, 2)->end_s, cases[i].pass_end_s,
-                             tolerance);
-                expect_close("exchange", event_of(&c.s, timeline, 0, rank, 1)->end_s,
+                expect_close(what, event_of(&c.s, timeline, 0, stage_replica, 2)->end_s,
+                             cases[i].pass_end_s, tolerance);
+                expect_close("exchange", event_of(&c.s, timeline, 0, stage_replica, 1)->end_s,
                              cases[i].exchange_end_s, tolerance);
             }
             ty_timeline_free(timeline);
@@ -401,13 +403,15 @@ Test(lanes, share_links_with_exchanges)
 /* ---- Devices -----------------------------------------------------------------------------------
  */
 
-/* All devices are walked, and what a rank's are seen to do is what the rank does. */
-Test(lanes, every_device_takes_part)
+/* All devices are walked, and what a stage replica's are seen to do is what the stage replica does.
+ */
+Test(ranks, every_device_takes_part)
 {
     subject s = open_subject(&rows[4]);
-    const uint32_t devices = ty_cluster_device_count(s.cluster), width = ty_plan_width(s.plan);
+    const uint32_t devices = ty_cluster_device_count(s.cluster),
+                   width = ty_plan_replica_ranks(s.plan);
     ty_simulate_options how = ty_simulate_options_default();
-    ty_timeline *ranks = NULL, *lanes = NULL, *again = NULL;
+    ty_timeline *stage_replicas = NULL, *ranks = NULL, *again = NULL;
     ty_plan *view = NULL;
     ty_error error = {0};
     uint32_t classes = 0;
@@ -416,44 +420,48 @@ Test(lanes, every_device_takes_part)
     cr_assert_eq(ty_simulate_classes(s.plan, s.program, s.costs, s.cluster, &how, &classes, &error),
                  TY_OK);
     cr_expect_eq(classes, devices, "%u are walked of %u", classes, devices);
-    how.devices = &lanes;
-    cr_assert_eq(ty_simulate(s.plan, s.program, s.costs, s.cluster, &how, &ranks, &error), TY_OK);
-    ty_timeline_free(ranks);
+    how.devices = &ranks;
+    cr_assert_eq(ty_simulate(s.plan, s.program, s.costs, s.cluster, &how, &stage_replicas, &error),
+                 TY_OK);
+    ty_timeline_free(stage_replicas);
     how.devices = &again;
-    cr_assert_eq(ty_simulate(s.plan, s.program, s.costs, s.cluster, &how, &ranks, &error), TY_OK);
+    cr_assert_eq(ty_simulate(s.plan, s.program, s.costs, s.cluster, &how, &stage_replicas, &error),
+                 TY_OK);
     cr_assert_eq(ty_plan_by_device(s.plan, &view, &error), TY_OK);
-    cr_expect_eq(ty_timeline_check(view, s.program, lanes, "devices", &error), TY_OK, "%s",
+    cr_expect_eq(ty_timeline_check(view, s.program, ranks, "devices", &error), TY_OK, "%s",
                  error.message);
-    cr_expect_eq(ty_plan_rank_count(view), devices);
+    cr_expect_eq(ty_plan_stage_replica_count(view), devices);
     ty_plan_view_free(view);
-    cr_assert_eq(lanes->event_count, ranks->event_count * width);
-    cr_expect_eq(lanes->rank_count, devices);
-    cr_expect_arr_eq(lanes->events, again->events, lanes->event_count * sizeof *lanes->events);
-    for (uint64_t e = 0, r = 0; e < lanes->event_count; r++) {
-        const uint32_t stage = ty_plan_stage_of_rank(s.plan, ranks->events[r].rank);
+    cr_assert_eq(ranks->event_count, stage_replicas->event_count * width);
+    cr_expect_eq(ranks->stage_replica_count, devices);
+    cr_expect_arr_eq(ranks->events, again->events, ranks->event_count * sizeof *ranks->events);
+    for (uint64_t e = 0, r = 0; e < ranks->event_count; r++) {
+        const uint32_t stage =
+            ty_plan_stage_of_replica(s.plan, stage_replicas->events[r].stage_replica);
         const uint32_t count = s.program->stages[stage].instruction_count;
         double end_s = 0;
-        for (uint32_t lane = 0; lane < width; lane++)
-            end_s = fmax(end_s, lanes->events[e + (uint64_t)lane * count].end_s);
-        cr_assert_eq(end_s, ranks->events[r].end_s);
-        e += ranks->events[r].instruction + 1 == count ? (uint64_t)(width - 1) * count + 1 : 1;
+        for (uint32_t replica_rank = 0; replica_rank < width; replica_rank++)
+            end_s = fmax(end_s, ranks->events[e + (uint64_t)replica_rank * count].end_s);
+        cr_assert_eq(end_s, stage_replicas->events[r].end_s);
+        e += stage_replicas->events[r].instruction + 1 == count ? (uint64_t)(width - 1) * count + 1
+                                                                : 1;
     }
+    ty_timeline_free(stage_replicas);
     ty_timeline_free(ranks);
-    ty_timeline_free(lanes);
     ty_timeline_free(again);
     close_subject(&s);
 }
 
 /* A slow device slows its group as if all of it were slow; and no more than its own compute does.
  */
-Test(lanes, a_slow_device_slows_its_rank)
+Test(ranks, a_slow_device_slows_its_rank)
 {
     subject s = open_subject(&rows[4]);
-    const uint32_t devices = ty_plan_process_count(s.plan), width = ty_plan_width(s.plan);
+    const uint32_t devices = ty_plan_rank_count(s.plan), width = ty_plan_replica_ranks(s.plan);
     double *slowdowns = ty_alloc(devices, sizeof *slowdowns), step_s[3] = {0};
     ty_error error = {0};
 
-    for (int slow = 0; slow < 3; slow++) { /* no lane, one, all of the rank */
+    for (int slow = 0; slow < 3; slow++) { /* no rank, one, all of the stage replica */
         ty_simulate_options how = ty_simulate_options_default();
         ty_timeline *timelines[2] = {NULL};
         for (uint32_t d = 0; d < devices; d++)
@@ -472,7 +480,7 @@ Test(lanes, a_slow_device_slows_its_rank)
     }
     cr_expect_gt(step_s[1], 1.05 * step_s[0]);
     cr_expect_lt(step_s[1], 2 * step_s[0]);
-    expect_close("one lane or all", step_s[1], step_s[2], 1e-3);
+    expect_close("one rank or all", step_s[1], step_s[2], 1e-3);
     ty_free(slowdowns);
     close_subject(&s);
 }

@@ -1,6 +1,6 @@
 /*
- * What the lanes of a rank tell each other inside a pass, in the stage's type, or in floats where
- * sums are kept as such.
+ * What the ranks of a stage replica tell each other inside a pass, in the stage's type, or in
+ * floats where sums are kept as such.
  *
  * Where a pass is queued its stream is awaited before an exchange, and an exchange has ended when
  * it returns: so whoever moves the data, by whichever stream or thread, finds it complete and
@@ -9,42 +9,42 @@
  */
 #include "cuda_stage.h"
 
-ty_status cuda_lanes_exchange(ty_stage_device *stage, const ty_lane_exchange *exchange,
-                              ty_error *error)
+ty_status cuda_parallel_exchange(ty_stage_device *stage, const ty_parallel_exchange *exchange,
+                                 ty_error *error)
 {
-    const ty_lane_group *lanes = &stage->options.lanes;
+    const ty_parallel_group *parallel = &stage->options.parallel;
 
     if (stage->own->is_recording) {
         stage->own->recorded_exchanges++;
-        return lanes->record(lanes->context, stage, exchange, error);
+        return parallel->record(parallel->context, stage, exchange, error);
     }
     TY_TRY(cuda_pass_wait(stage, error));
-    TY_TRY(lanes->exchange(lanes->context, exchange, error));
+    TY_TRY(parallel->exchange(parallel->context, exchange, error));
     return cuda_use(stage, error);
 }
 
-ty_status cuda_lanes_agree(ty_stage_device *stage, ty_lane_kind among, bool *is_everywhere,
+ty_status cuda_ranks_agree(ty_stage_device *stage, ty_parallelism among, bool *is_everywhere,
                            ty_error *error)
 {
-    const uint32_t lanes = among == TY_TENSOR_LANES ? lane_count(&stage->options)
-                                                    : lane_context_count(&stage->options);
+    const uint32_t ranks =
+        among == TY_TENSOR_PARALLEL ? tp_size_of(&stage->options) : cp_size_of(&stage->options);
     float is_missing = *is_everywhere ? 0.0f : 1.0f;
     ty_status status = TY_OK;
 
-    if (lanes == 1)
+    if (ranks == 1)
         return TY_OK;
-    CUDA_CHECK(cudaMemcpyAsync(stage->lane_message, &is_missing, sizeof is_missing,
+    CUDA_CHECK(cudaMemcpyAsync(stage->parallel_message, &is_missing, sizeof is_missing,
                                cudaMemcpyHostToDevice, stage->own->stream),
                status, done);
-    TY_CHECK(cuda_lanes_exchange(stage,
-                                 &(ty_lane_exchange){.among = among,
-                                                     .kind = TY_ALL_REDUCE,
-                                                     .element = TY_ELEMENT_LARGEST_FLOAT,
-                                                     .data = stage->lane_message,
-                                                     .count = 1},
-                                 error),
+    TY_CHECK(cuda_parallel_exchange(stage,
+                                    &(ty_parallel_exchange){.among = among,
+                                                            .kind = TY_ALL_REDUCE,
+                                                            .element = TY_ELEMENT_LARGEST_FLOAT,
+                                                            .data = stage->parallel_message,
+                                                            .count = 1},
+                                    error),
              status, done);
-    CUDA_CHECK(cudaMemcpyAsync(&is_missing, stage->lane_message, sizeof is_missing,
+    CUDA_CHECK(cudaMemcpyAsync(&is_missing, stage->parallel_message, sizeof is_missing,
                                cudaMemcpyDeviceToHost, stage->own->stream),
                status, done);
     TY_CHECK(cuda_pass_wait(stage, error), status, done);
@@ -59,14 +59,14 @@ done:
  * so that the second exchanges nothing. */
 static void *kept_room(const ty_stage_device *stage, const stage_node *node, bool is_gradient)
 {
-    const uint64_t offset = is_gradient ? node->lane_elements * stage->element : 0;
+    const uint64_t offset = is_gradient ? node->tp_elements * stage->element : 0;
 
-    return node->lane_kept == NULL ? NULL : (char *)node->lane_kept[stage->slot] + offset;
+    return node->tp_kept == NULL ? NULL : (char *)node->tp_kept[stage->slot] + offset;
 }
 
 static bool is_kept(const ty_stage_device *stage, const stage_node *node)
 {
-    return node->lane_kept != NULL && stage->part == STAGE_WEIGHTS;
+    return node->tp_kept != NULL && stage->part == STAGE_WEIGHTS;
 }
 
 /* The whole input and the gradient of it may have the same room: the product for the weights comes
@@ -75,12 +75,12 @@ ty_status cuda_input_product_backward(ty_stage_device *stage, const stage_node *
                                       uint32_t input, uint32_t slot, cuda_affine_gradient *affine,
                                       ty_error *error)
 {
-    const ty_shape shape = lane_context_shape(
+    const ty_shape shape = cp_shape(
         &stage->options, ty_layer_input_shape(stage->options.workload, node->layer_index, input));
     const bool is_trained = ty_layer_is_trained(stage->options.workload, node->layer_index);
     const bool adds = node->adds[input];
     void *dx = cuda_in_gradient(stage, node, input), *kept = kept_room(stage, node, false);
-    void *room = kept != NULL ? kept : stage->lane_whole;
+    void *room = kept != NULL ? kept : stage->gather_workspace;
 
     affine->dx = stage_summand(stage, node, adds, dx);
     affine->adds_x = affine->dx == dx && adds;
@@ -90,7 +90,7 @@ ty_status cuda_input_product_backward(ty_stage_device *stage, const stage_node *
     else if (!is_kept(stage, node) && is_trained)
         TY_TRY(stage_whole_input(stage, node, 0, slot, room, &affine->x, error));
     TY_TRY(cuda_affine_backward(stage, affine, error));
-    return stage_lanes_sum(stage, node, &shape, affine->dx, adds, dx, error);
+    return stage_ranks_sum(stage, node, &shape, affine->dx, adds, dx, error);
 }
 
 ty_status cuda_whole_gradient(ty_stage_device *stage, const stage_node *node, void *room,
@@ -104,26 +104,26 @@ ty_status cuda_whole_gradient(ty_stage_device *stage, const stage_node *node, vo
     return stage_whole_gradient(stage, node, stage->slot, kept != NULL ? kept : room, out, error);
 }
 
-/* ---- Biases behind a sum over lanes: each adds its own features of it ---- */
+/* ---- Biases behind a sum over ranks: each adds its own features of it ---- */
 
-static lane_range own_of(const ty_stage_device *stage, uint64_t columns)
+static shard_range own_of(const ty_stage_device *stage, uint64_t columns)
 {
-    return lane_range_of(columns, lane_count(&stage->options), stage->options.lanes.position);
+    return shard_range_of(columns, tp_size_of(&stage->options), stage->options.parallel.tp_rank);
 }
 
-void cuda_add_lane_bias(ty_stage_device *stage, uint64_t rows, uint64_t columns, const float *bias,
-                        void *y)
+void cuda_add_tp_bias(ty_stage_device *stage, uint64_t rows, uint64_t columns, const float *bias,
+                      void *y)
 {
-    const lane_range own = own_of(stage, columns);
+    const shard_range own = own_of(stage, columns);
 
     cuda_add_part_bias(stage->own->type, rows, columns, own.first, own.count, bias, y,
                        stage->own->stream);
 }
 
-void cuda_lane_bias_gradient(ty_stage_device *stage, uint64_t rows, uint64_t columns,
-                             const void *dy, bool adds, float *sums)
+void cuda_tp_bias_gradient(ty_stage_device *stage, uint64_t rows, uint64_t columns, const void *dy,
+                           bool adds, float *sums)
 {
-    const lane_range own = own_of(stage, columns);
+    const shard_range own = own_of(stage, columns);
 
     cuda_column_sums(stage->own->type, rows, own.count, columns,
                      (const char *)dy + own.first * stage->element, adds, sums, stage->own->sums,

@@ -1,5 +1,5 @@
-/* Lanes: threads that exchange through memory, and together are what one device is. */
-#include "../execute/lane_hub.h"
+/* Ranks: threads that exchange through memory, and together are what one device is. */
+#include "../execute/rank_hub.h"
 #include "gpu_cases.h"
 
 #include <math.h>
@@ -9,8 +9,8 @@
 
 enum { SAMPLES = 2, SLOTS = 2 };
 
-typedef struct lane {
-    lane_hub *hub;
+typedef struct rank {
+    rank_hub *hub;
     uint32_t position;
     pthread_t thread;
     ty_stage_options options;
@@ -19,17 +19,17 @@ typedef struct lane {
     uint64_t correct, labels;
     bool is_wrong;
     ty_error error;
-} lane;
+} rank;
 
-static ty_status exchange_in_memory(void *context, const ty_lane_exchange *exchange,
+static ty_status exchange_in_memory(void *context, const ty_parallel_exchange *exchange,
                                     ty_error *error)
 {
-    lane *own = context;
-    const uint64_t bytes = lane_hub_bytes(own->hub, exchange);
+    rank *own = context;
+    const uint64_t bytes = rank_hub_bytes(own->hub, exchange);
     void *brought = malloc(bytes), *result = malloc(bytes);
     ty_status status = gpu->memory->read(own->device, brought, exchange->data, bytes, error);
 
-    lane_hub_exchange(own->hub, own->position, exchange, brought, result);
+    rank_hub_exchange(own->hub, own->position, exchange, brought, result);
     if (status == TY_OK)
         status = gpu->memory->write(own->device, exchange->data, result, bytes, error);
     free(brought);
@@ -37,16 +37,16 @@ static ty_status exchange_in_memory(void *context, const ty_lane_exchange *excha
     return status;
 }
 
-/* A lane's part of what the device alone has. */
-static void batch_take(const lane *own, uint32_t slot)
+/* A rank's part of what the device alone has. */
+static void batch_take(const rank *own, uint32_t slot)
 {
-    lane_hub_tokens(own->hub, own->position, SAMPLES, cpu->tokens(own->alone, slot),
+    rank_hub_tokens(own->hub, own->position, SAMPLES, cpu->tokens(own->alone, slot),
                     gpu->tokens(own->device, slot));
-    lane_hub_tokens(own->hub, own->position, SAMPLES, cpu->labels(own->alone, slot),
+    rank_hub_tokens(own->hub, own->position, SAMPLES, cpu->labels(own->alone, slot),
                     gpu->labels(own->device, slot));
 }
 
-static ty_status backward(const lane *own, uint32_t slot, ty_error *error)
+static ty_status backward(const rank *own, uint32_t slot, ty_error *error)
 {
     const uint32_t layers = own->options.layer_count;
     ty_status status;
@@ -59,9 +59,9 @@ static ty_status backward(const lane *own, uint32_t slot, ty_error *error)
     return status;
 }
 
-static void *lane_run(void *argument)
+static void *rank_run(void *argument)
 {
-    lane *own = argument;
+    rank *own = argument;
     ty_status status = TY_OK;
 
     for (uint32_t s = 0; s < SLOTS && status == TY_OK; s++) {
@@ -75,54 +75,54 @@ static void *lane_run(void *argument)
     return NULL;
 }
 
-static bool lanes_open(lane *lanes, lane_hub *hub, const ty_stage_options *of_one,
+static bool ranks_open(rank *ranks, rank_hub *hub, const ty_stage_options *of_one,
                        ty_stage_device *alone)
 {
     bool is_right = true;
 
-    for (uint32_t l = 0; l < ty_plan_width(hub->plan) && is_right; l++) {
-        lanes[l] = (lane){.hub = hub, .position = l, .options = *of_one, .alone = alone};
-        lanes[l].options.lanes = lane_hub_group(hub, l);
-        lanes[l].options.lanes.exchange = exchange_in_memory;
-        lanes[l].options.lanes.context = &lanes[l];
-        is_right = stage_open(gpu, &lanes[l].options, &lanes[l].device);
-        hub->devices[l] = lanes[l].device;
+    for (uint32_t l = 0; l < ty_plan_replica_ranks(hub->plan) && is_right; l++) {
+        ranks[l] = (rank){.hub = hub, .position = l, .options = *of_one, .alone = alone};
+        ranks[l].options.parallel = rank_hub_group(hub, l);
+        ranks[l].options.parallel.exchange = exchange_in_memory;
+        ranks[l].options.parallel.context = &ranks[l];
+        is_right = stage_open(gpu, &ranks[l].options, &ranks[l].device);
+        hub->devices[l] = ranks[l].device;
     }
     return is_right;
 }
 
-static bool threads_run(lane *lanes, void *(*run)(void *lane))
+static bool threads_run(rank *ranks, void *(*run)(void *rank))
 {
-    const uint32_t width = ty_plan_width(lanes[0].hub->plan);
+    const uint32_t width = ty_plan_replica_ranks(ranks[0].hub->plan);
     bool is_right = true;
 
     for (uint32_t l = 0; l < width; l++)
-        pthread_create(&lanes[l].thread, NULL, run, &lanes[l]);
+        pthread_create(&ranks[l].thread, NULL, run, &ranks[l]);
     for (uint32_t l = 0; l < width; l++)
-        pthread_join(lanes[l].thread, NULL);
+        pthread_join(ranks[l].thread, NULL);
     for (uint32_t l = 0; l < width && is_right; l++)
-        is_right = !lanes[l].is_wrong || wrong("lane %u: %s", l, lanes[l].error.message);
+        is_right = !ranks[l].is_wrong || wrong("lane %u: %s", l, ranks[l].error.message);
     return is_right;
 }
 
-/* Tensor lanes of one context lane all know its loss, and these add up. */
-static bool losses_compare(const lane *lanes, const precision_case *p)
+/* Tensor-parallel ranks of one context-parallel rank all know its loss, and these add up. */
+static bool losses_compare(const rank *ranks, const precision_case *p)
 {
-    const uint32_t tensor = ty_plan_lanes(lanes[0].hub->plan, TY_TENSOR_LANES);
+    const uint32_t tensor = ty_plan_parallel_size(ranks[0].hub->plan, TY_TENSOR_PARALLEL);
     const bool is_exact = p->precision == TY_PRECISION_FP32;
     const double tolerance = is_exact ? 1e-5 : 3e-2;
     double loss = 0, expected = 0;
     uint64_t correct = 0, labels = 0, expected_correct, expected_labels;
 
-    for (uint32_t l = 0; l < ty_plan_width(lanes[0].hub->plan); l++) {
-        const lane *first = &lanes[l - l % tensor];
-        if (lanes[l].loss != first->loss)
-            return wrong("lanes of one part know losses %.9g and %.9g", first->loss, lanes[l].loss);
-        loss += lanes[l].loss / tensor;
-        correct += l % tensor == 0 ? lanes[l].correct : 0;
-        labels += l % tensor == 0 ? lanes[l].labels : 0;
+    for (uint32_t l = 0; l < ty_plan_replica_ranks(ranks[0].hub->plan); l++) {
+        const rank *first = &ranks[l - l % tensor];
+        if (ranks[l].loss != first->loss)
+            return wrong("lanes of one part know losses %.9g and %.9g", first->loss, ranks[l].loss);
+        loss += ranks[l].loss / tensor;
+        correct += l % tensor == 0 ? ranks[l].correct : 0;
+        labels += l % tensor == 0 ? ranks[l].labels : 0;
     }
-    cpu->loss(lanes[0].alone, SLOTS - 1, &expected, &expected_correct, &expected_labels);
+    cpu->loss(ranks[0].alone, SLOTS - 1, &expected, &expected_correct, &expected_labels);
     if (!(fabs(loss - expected) <= tolerance * expected) || labels != expected_labels ||
         (is_exact && correct != expected_correct))
         return wrong("loss %g, %llu of %llu right, expected %g, %llu of %llu", loss,
@@ -131,16 +131,16 @@ static bool losses_compare(const lane *lanes, const precision_case *p)
     return true;
 }
 
-/* All layers as one device has them: weights of a context lane, or, of none, gradients. */
-static bool lanes_joined(const lane_hub *hub, const ty_stage_device *alone, const uint32_t *context,
-                         float *whole)
+/* All layers as one device has them: weights of a context-parallel rank, or, of none, gradients. */
+static bool shards_joined(const rank_hub *hub, const ty_stage_device *alone,
+                          const uint32_t *context, float *whole)
 {
     const ty_workload *w = hub->plan->workload;
 
     for (uint32_t l = 0; l < w->layer_count; l++) {
         uint64_t offset, expected, count;
-        float *layer = context != NULL ? lane_hub_weights(hub, *context, l, &count)
-                                       : lane_hub_gradients(hub, l, &count);
+        float *layer = context != NULL ? rank_hub_weights(hub, *context, l, &count)
+                                       : rank_hub_gradients(hub, l, &count);
 
         cpu->slice(alone, l, 1, &offset, &expected);
         if (layer == NULL || count != expected)
@@ -153,62 +153,62 @@ static bool lanes_joined(const lane_hub *hub, const ty_stage_device *alone, cons
 }
 
 /* Initial weights to the bit. */
-static bool weights_compare(const lane_hub *hub, ty_stage_device *alone, float *whole)
+static bool weights_compare(const rank_hub *hub, ty_stage_device *alone, float *whole)
 {
     const uint64_t bytes = cpu->parameter_count(alone) * sizeof *whole;
 
-    for (uint32_t c = 0; c < ty_plan_lanes(hub->plan, TY_CONTEXT_LANES); c++)
-        if (!lanes_joined(hub, alone, &c, whole) ||
+    for (uint32_t c = 0; c < ty_plan_parallel_size(hub->plan, TY_CONTEXT_PARALLEL); c++)
+        if (!shards_joined(hub, alone, &c, whole) ||
             memcmp(whole, cpu->parameters(alone), bytes) != 0)
             return wrong("initial weights differ");
     return true;
 }
 
-typedef struct lane_case {
+typedef struct parallel_case {
     const char *name;
     ty_workload *(*make)(void);
-    uint32_t lanes, contexts; /* of tensors, and of sequences */
+    uint32_t ranks, contexts; /* of tensors, and of sequences */
     bool divides_sequence, splits_backward;
-} lane_case;
+} parallel_case;
 
 /* Initial weights, then loss and gradients, beside one device of the CPU backend. */
-static bool case_lanes(const lane_case *n, const precision_case *p)
+static bool case_parallel(const parallel_case *n, const precision_case *p)
 {
     ty_workload *w = n->make();
     const ty_plan plan = {.workload = w,
                           .micro_batch_size = SAMPLES,
-                          .tensor_parallel = n->lanes,
+                          .tensor_parallel = n->ranks,
                           .context_parallel = n->contexts,
                           .sequence_parallel = n->divides_sequence};
     ty_stage_options o = options_of(w, SAMPLES, TY_PRECISION_FP32), other = o;
-    lane_hub hub;
-    lane lanes[MOST_LANES] = {0};
+    rank_hub hub;
+    rank ranks[MOST_RANKS] = {0};
     ty_stage_device *alone = NULL;
     float *whole = NULL;
     bool is_right;
 
     other.precision = p->precision;
     other.splits_backward = n->splits_backward;
-    lane_hub_open(&hub, gpu, &plan);
-    is_right = stage_open(cpu, &o, &alone) && lanes_open(lanes, &hub, &other, alone);
+    rank_hub_open(&hub, gpu, &plan);
+    is_right = stage_open(cpu, &o, &alone) && ranks_open(ranks, &hub, &other, alone);
     if (is_right) {
         whole = malloc(cpu->parameter_count(alone) * sizeof *whole);
         is_right = weights_compare(&hub, alone, whole) && two_passes(cpu, alone, &o) &&
-                   threads_run(lanes, lane_run) && losses_compare(lanes, p) &&
-                   lanes_joined(&hub, alone, NULL, whole) &&
+                   threads_run(ranks, rank_run) && losses_compare(ranks, p) &&
+                   shards_joined(&hub, alone, NULL, whole) &&
                    is_close(w, alone, whole, cpu->gradients(alone), p->tolerance);
     }
     free(whole);
     cpu->close(alone);
-    lane_hub_close(&hub);
+    rank_hub_close(&hub);
     network_free(w);
     return is_right;
 }
 
-static void *lane_update(void *argument)
+static void *rank_update(void *argument)
 {
     static const ty_optimizer descent = {.kind = TY_OPTIMIZER_SGD, .learning_rate = 0.1};
-    lane *own = argument;
+    rank *own = argument;
     bool is_finite = true;
 
     own->is_wrong =
@@ -218,13 +218,13 @@ static void *lane_update(void *argument)
     return NULL;
 }
 
-/* An update after one lane's gradients overflowed: no lane may do it. @return whether all agreed */
-static bool lanes_update(lane *lanes, bool expected)
+/* An update after one rank's gradients overflowed: no rank may do it. @return whether all agreed */
+static bool ranks_update(rank *ranks, bool expected)
 {
-    bool is_right = threads_run(lanes, lane_update);
+    bool is_right = threads_run(ranks, rank_update);
 
-    for (uint32_t l = 0; l < ty_plan_width(lanes[0].hub->plan) && is_right; l++)
-        if ((lanes[l].correct == 1) != expected)
+    for (uint32_t l = 0; l < ty_plan_replica_ranks(ranks[0].hub->plan) && is_right; l++)
+        if ((ranks[l].correct == 1) != expected)
             is_right = wrong("lane %u %s", l, expected ? "did not update" : "updated");
     return is_right;
 }
@@ -235,30 +235,30 @@ static bool case_overflow(void)
     const ty_plan plan = {.workload = w, .micro_batch_size = 1, .tensor_parallel = 2};
     const ty_stage_options o = options_of(w, 1, TY_PRECISION_FP16);
     const float beyond = INFINITY, nothing = 0;
-    lane_hub hub;
-    lane lanes[MOST_LANES] = {0};
+    rank_hub hub;
+    rank ranks[MOST_RANKS] = {0};
     bool is_right;
 
-    lane_hub_open(&hub, gpu, &plan);
-    is_right = lanes_open(lanes, &hub, &o, NULL) && lanes_update(lanes, true) &&
-               device_write(lanes[1].device, gpu->gradients(lanes[1].device), &beyond, 1) &&
-               lanes_update(lanes, false) &&
-               device_write(lanes[1].device, gpu->gradients(lanes[1].device), &nothing, 1) &&
-               lanes_update(lanes, true);
-    lane_hub_close(&hub);
+    rank_hub_open(&hub, gpu, &plan);
+    is_right = ranks_open(ranks, &hub, &o, NULL) && ranks_update(ranks, true) &&
+               device_write(ranks[1].device, gpu->gradients(ranks[1].device), &beyond, 1) &&
+               ranks_update(ranks, false) &&
+               device_write(ranks[1].device, gpu->gradients(ranks[1].device), &nothing, 1) &&
+               ranks_update(ranks, true);
+    rank_hub_close(&hub);
     network_free(w);
     return is_right;
 }
 
-/* Words that lanes do not divide evenly, heads of an odd size, a tied matrix, biases, positions. */
-static ty_workload *make_lane_gpt(void)
+/* Words that ranks do not divide evenly, heads of an odd size, a tied matrix, biases, positions. */
+static ty_workload *make_parallel_gpt(void)
 {
     return network_make_gpt(2, 28, 4, 12, 37);
 }
 
 /* Rms norms, a gated mlp without biases, two query heads to a key head, an output projection of its
- * own with a bias; with 4 lanes the last has one word. */
-static ty_workload *make_lane_llama(void)
+ * own with a bias; with 4 ranks the last has one word. */
+static ty_workload *make_parallel_llama(void)
 {
     ty_workload *w = network_new(TY_INPUT_TOKEN, 1, (uint64_t[]){8});
     int x = network_embedding(w, 37, 32, 0), y;
@@ -273,19 +273,19 @@ static ty_workload *make_lane_llama(void)
     return w;
 }
 
-static ty_workload *make_lane_encoder(void)
+static ty_workload *make_parallel_encoder(void)
 {
     return network_make_encoder(32, 4, 16, 37, true);
 }
 
-/* Sequences of several tiles, of which one has queries of both of a lane's runs. */
-static ty_workload *make_lane_long(void)
+/* Sequences of several tiles, of which one has queries of both of a rank's runs. */
+static ty_workload *make_parallel_long(void)
 {
     return network_make_gpt(1, 16, 2, 320, 37);
 }
 
 /* States that go from token to token. */
-static ty_workload *make_lane_lstm(void)
+static ty_workload *make_parallel_lstm(void)
 {
     ty_workload *w = network_new(TY_INPUT_TOKEN, 1, (uint64_t[]){8});
     const int x = network_lstm(w, network_embedding(w, 37, 32, 0), 32, true);
@@ -295,7 +295,7 @@ static ty_workload *make_lane_lstm(void)
 }
 
 /* Gated experts; then more of them, with biases, beside shared ones. */
-static ty_workload *make_lane_mixture(void)
+static ty_workload *make_parallel_mixture(void)
 {
     ty_workload *w = network_new(TY_INPUT_TOKEN, 1, (uint64_t[]){8});
     int x = network_embedding(w, 37, 32, 0);
@@ -354,40 +354,37 @@ static ty_workload *make_relative(void)
     return make_option(TY_RELATIVE_BUCKETS, 4);
 }
 
-/* What lanes cannot divide, as the CPU backend says it; layers that only that one trains; and what
+/* What ranks cannot divide, as the CPU backend says it; layers that only that one trains; and what
  * cuDNN has nothing for, on the emulator alone. */
 #define FAULT "TRAINYARD_EMULATED_FAULT"
 typedef struct refusal_case {
     const char *name;
     ty_workload *(*make)(void);
-    ty_lane_group lanes;
+    ty_parallel_group parallel;
     const char *words;
     const char *fault; /* the emulator's, or NULL */
 } refusal_case;
 
 static const refusal_case refusals[] = {
     {"refused contexts of uneven length",
-     make_lane_llama,
-     {.context_count = 3},
+     make_parallel_llama,
+     {.cp_size = 3},
      "sequences of 8 tokens"},
-    {"refused contexts of an lstm", make_lane_lstm, {.context_count = 2}, "lstm) is not of tokens"},
-    {"refused contexts of images",
-     network_make_lenet,
-     {.context_count = 2},
-     "sequences of 0 tokens"},
+    {"refused contexts of an lstm", make_parallel_lstm, {.cp_size = 2}, "lstm) is not of tokens"},
+    {"refused contexts of images", network_make_lenet, {.cp_size = 2}, "sequences of 0 tokens"},
     {"refused cross along the sequence",
      make_cross,
-     {.count = 2, .divides_sequence = true},
+     {.tp_size = 2, .divides_sequence = true},
      "does not divide attention to another sequence"},
     {"refused relative of contexts",
      make_relative,
-     {.context_count = 2},
+     {.cp_size = 2},
      "does not divide attention with relative_buckets among contexts"},
     {"refused bags", network_make_dlrm, {0}, "does not train layers of kind embedding_bag"},
     {"refused one score", make_one_score, {0}, "does not train a loss of one class"},
     {"refused parts of contexts",
-     make_lane_llama,
-     {.count = 4, .context_count = 4, .divides_sequence = true},
+     make_parallel_llama,
+     {.tp_size = 4, .cp_size = 4, .divides_sequence = true},
      "sequences of 8, which sequence parallelism divides by 16"},
     {"refused convolutions",
      network_make_lenet,
@@ -405,7 +402,7 @@ static bool case_refused(const refusal_case *c)
     ty_error error = {.message = "a stage"};
     bool is_emulated = true;
 
-    o.lanes = c->lanes;
+    o.parallel = c->parallel;
     if (c->fault != NULL)
         setenv(FAULT, c->fault, 1);
     if (gpu->open(&o, &opened, &error) == TY_OK)
@@ -419,36 +416,36 @@ static bool case_refused(const refusal_case *c)
            wrong("found %.200s, expected %s", error.message, c->words);
 }
 
-static const lane_case lane_cases[] = {
-    {"lanes gpt, 2", make_lane_gpt, 2, 1, false, false},
-    {"lanes gpt, 4", make_lane_gpt, 4, 1, false, false},
-    {"lanes llama, 2", make_lane_llama, 2, 1, false, false},
-    {"lanes llama, 4", make_lane_llama, 4, 1, false, false},
-    {"lanes encoder, 4", make_lane_encoder, 4, 1, false, false},
-    {"lanes gpt, 2 along the sequence", make_lane_gpt, 2, 1, true, false},
-    {"lanes gpt, 4 along the sequence", make_lane_gpt, 4, 1, true, false},
-    {"lanes llama, 2 along the sequence", make_lane_llama, 2, 1, true, false},
-    {"lanes llama, 4 along the sequence", make_lane_llama, 4, 1, true, false},
-    {"lanes mixture, 2", make_lane_mixture, 2, 1, false, false},
-    {"lanes mixture, 4", make_lane_mixture, 4, 1, false, false},
-    {"lanes mixture, 2 along the sequence", make_lane_mixture, 2, 1, true, false},
-    {"lanes mixture, 4 along the sequence, backward in two parts", make_lane_mixture, 4, 1, true,
-     true},
-    {"lanes mixture, 2, backward in two parts", make_lane_mixture, 2, 1, false, true},
-    {"contexts gpt, 2", make_lane_gpt, 1, 2, false, false},
-    {"contexts llama, 2", make_lane_llama, 1, 2, false, false},
-    {"contexts llama, 4", make_lane_llama, 1, 4, false, false},
-    {"contexts encoder, 4", make_lane_encoder, 1, 4, false, false},
-    {"contexts long, 2", make_lane_long, 1, 2, false, false},
-    {"contexts llama, 2, backward in two parts", make_lane_llama, 1, 2, false, true},
-    {"contexts llama, 2 x 2", make_lane_llama, 2, 2, false, false},
-    {"contexts llama, 2 x 2 along the sequence", make_lane_llama, 2, 2, true, false},
-    {"contexts encoder, 4 x 2 along the sequence, backward in two parts", make_lane_encoder, 4, 2,
+static const parallel_case parallel_cases[] = {
+    {"lanes gpt, 2", make_parallel_gpt, 2, 1, false, false},
+    {"lanes gpt, 4", make_parallel_gpt, 4, 1, false, false},
+    {"lanes llama, 2", make_parallel_llama, 2, 1, false, false},
+    {"lanes llama, 4", make_parallel_llama, 4, 1, false, false},
+    {"lanes encoder, 4", make_parallel_encoder, 4, 1, false, false},
+    {"lanes gpt, 2 along the sequence", make_parallel_gpt, 2, 1, true, false},
+    {"lanes gpt, 4 along the sequence", make_parallel_gpt, 4, 1, true, false},
+    {"lanes llama, 2 along the sequence", make_parallel_llama, 2, 1, true, false},
+    {"lanes llama, 4 along the sequence", make_parallel_llama, 4, 1, true, false},
+    {"lanes mixture, 2", make_parallel_mixture, 2, 1, false, false},
+    {"lanes mixture, 4", make_parallel_mixture, 4, 1, false, false},
+    {"lanes mixture, 2 along the sequence", make_parallel_mixture, 2, 1, true, false},
+    {"lanes mixture, 4 along the sequence, backward in two parts", make_parallel_mixture, 4, 1,
      true, true},
+    {"lanes mixture, 2, backward in two parts", make_parallel_mixture, 2, 1, false, true},
+    {"contexts gpt, 2", make_parallel_gpt, 1, 2, false, false},
+    {"contexts llama, 2", make_parallel_llama, 1, 2, false, false},
+    {"contexts llama, 4", make_parallel_llama, 1, 4, false, false},
+    {"contexts encoder, 4", make_parallel_encoder, 1, 4, false, false},
+    {"contexts long, 2", make_parallel_long, 1, 2, false, false},
+    {"contexts llama, 2, backward in two parts", make_parallel_llama, 1, 2, false, true},
+    {"contexts llama, 2 x 2", make_parallel_llama, 2, 2, false, false},
+    {"contexts llama, 2 x 2 along the sequence", make_parallel_llama, 2, 2, true, false},
+    {"contexts encoder, 4 x 2 along the sequence, backward in two parts", make_parallel_encoder, 4,
+     2, true, true},
 };
-enum { LANE_CASES = sizeof lane_cases / sizeof *lane_cases };
+enum { PARALLEL_CASES = sizeof parallel_cases / sizeof *parallel_cases };
 
-void lanes_run(void)
+void parallel_run(void)
 {
     char name[128];
 
@@ -457,11 +454,11 @@ void lanes_run(void)
     for (int i = 0; i < REFUSALS; i++)
         if (is_asked(refusals[i].name))
             report(refusals[i].name, case_refused(&refusals[i]));
-    for (int n = 0; n < LANE_CASES; n++)
+    for (int n = 0; n < PARALLEL_CASES; n++)
         for (int p = 0; p < PRECISIONS; p += is_quick ? 2 : 1) {
-            snprintf(name, sizeof name, "%s, %s", lane_cases[n].name,
+            snprintf(name, sizeof name, "%s, %s", parallel_cases[n].name,
                      ty_precision_name(precisions[p].precision));
             if (is_asked(name))
-                report(name, case_lanes(&lane_cases[n], &precisions[p]));
+                report(name, case_parallel(&parallel_cases[n], &precisions[p]));
         }
 }

@@ -1,27 +1,28 @@
 /* Processes of one rank: tensor, context and expert parallelism. */
-#ifndef TY_EXECUTE_INTERPRETER_LANES_H
-#define TY_EXECUTE_INTERPRETER_LANES_H
+#ifndef TY_EXECUTE_INTERPRETER_RANKS_H
+#define TY_EXECUTE_INTERPRETER_RANKS_H
 
 #include "interpreter_buckets.h"
 
 /* The groups of processes, and the room for a sample. */
-ty_status interpreter_lanes_open(ty_interpreter *in, ty_error *error) TY_MUST_CHECK;
-void interpreter_lanes_close(ty_interpreter *in);
+ty_status interpreter_groups_open(ty_interpreter *in, ty_error *error) TY_MUST_CHECK;
+void interpreter_groups_close(ty_interpreter *in);
 /* The process at the same place of a rank. */
-uint32_t interpreter_process(const ty_interpreter *in, uint32_t rank);
+uint32_t interpreter_rank(const ty_interpreter *in, uint32_t rank);
 /* Whether this process speaks for a rank. */
-bool interpreter_is_first_lane(const ty_interpreter *in, uint32_t rank);
+bool interpreter_is_first_rank(const ty_interpreter *in, uint32_t rank);
 /* Finds the processes that exchange a bucket with this one, and this one among them. */
 ty_status interpreter_members_find(const ty_interpreter *in, const ty_bucket *bucket,
                                    bucket_state *state, ty_error *error) TY_MUST_CHECK;
 /* Samples of a micro-batch on this process, and the first of them: expert parallelism shards it. */
-uint32_t interpreter_lane_samples(const ty_interpreter *in);
+uint32_t interpreter_rank_samples(const ty_interpreter *in);
 uint32_t interpreter_first_sample(const ty_interpreter *in);
 /* Numbers, or tokens, and labels of a row of this process's batches. */
 uint64_t interpreter_row_inputs(const ty_interpreter *in);
 uint64_t interpreter_row_labels(const ty_interpreter *in);
 /* The rows of a slot's batch; NULL for what the stage has not. */
-whole_sample interpreter_slot_rows(const ty_interpreter *in, const held_stage *held, uint32_t slot);
+whole_sample interpreter_slot_rows(const ty_interpreter *in,
+                                   const virtual_stage_state *virtual_stage, uint32_t slot);
 /* Writes one sample into a row of the batch; of a sequence the tokens of this process. */
 ty_status interpreter_sample_load(ty_interpreter *in, const whole_sample *batch,
                                   const ty_dataset *dataset, uint64_t sample, uint64_t row,
@@ -29,26 +30,27 @@ ty_status interpreter_sample_load(ty_interpreter *in, const whole_sample *batch,
 /* The place of a row in the batch. */
 whole_sample interpreter_row_at(const ty_interpreter *in, const whole_sample *batch, uint64_t row);
 /* The groups as a stage device knows them. */
-ty_lane_group interpreter_lane_group(ty_interpreter *in);
+ty_parallel_group interpreter_parallel_group(ty_interpreter *in);
 /* A collective of this process's group of a kind, start to end; on the thread of the passes. */
-ty_status interpreter_lane_collective(ty_interpreter *in, ty_lane_kind among,
-                                      ty_collective_kind kind, ty_element element, uint64_t count,
-                                      void *data, ty_error *error) TY_MUST_CHECK;
-/* For ty_lane_group: `context` is the interpreter. */
-ty_status interpreter_lane_exchange(void *context, const ty_lane_exchange *exchange,
-                                    ty_error *error);
-ty_status interpreter_lane_record(void *context, ty_stage_device *stage,
-                                  const ty_lane_exchange *exchange, ty_error *error);
-ty_status interpreter_lane_launch(void *context, ty_stage_device *stage, ty_lane_run *run,
-                                  void *argument, ty_error *error);
+ty_status interpreter_parallel_collective(ty_interpreter *in, ty_parallelism among,
+                                          ty_collective_kind kind, ty_element element,
+                                          uint64_t count, void *data,
+                                          ty_error *error) TY_MUST_CHECK;
+/* For ty_parallel_group: `context` is the interpreter. */
+ty_status interpreter_parallel_exchange(void *context, const ty_parallel_exchange *exchange,
+                                        ty_error *error);
+ty_status interpreter_parallel_record(void *context, ty_stage_device *stage,
+                                      const ty_parallel_exchange *exchange, ty_error *error);
+ty_status interpreter_parallel_launch(void *context, ty_stage_device *stage, ty_parallel_run *run,
+                                      void *argument, ty_error *error);
 /* Brings a step's gradients of a bucket's undivided parameters together, where the plan says so
- * (ty_bucket_lane_bytes). By the thread of the passes, before the bucket's update. */
-ty_status interpreter_lanes_sum(ty_interpreter *in, uint32_t bucket, uint32_t step,
-                                ty_error *error) TY_MUST_CHECK;
+ * (ty_bucket_rank_bytes). By the thread of the passes, before the bucket's update. */
+ty_status interpreter_tp_sum(ty_interpreter *in, uint32_t bucket, uint32_t step,
+                             ty_error *error) TY_MUST_CHECK;
 /* Squared norm of `count` of a bucket's gradients from `offset` on. Those of all processes add up
  * to the rank's: replicated parameters count once, or not at all with sequence parallelism, where
  * each process has gradients of its own tokens. */
-double interpreter_lane_square(const ty_interpreter *in, uint32_t bucket, const float *gradients,
+double interpreter_rank_square(const ty_interpreter *in, uint32_t bucket, const float *gradients,
                                uint64_t offset, uint64_t count);
 
 #endif

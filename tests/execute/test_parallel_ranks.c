@@ -1,7 +1,7 @@
-/* Lanes of the CPU backend, as threads of this process that exchange through memory: what they tell
+/* Ranks of the CPU backend, as threads of this process that exchange through memory: what they tell
  * each other is what the plan says, and together they compute what one device does. */
-#include "lane_hub.h"
 #include "network.h"
+#include "rank_hub.h"
 
 #include <criterion/criterion.h>
 #include <math.h>
@@ -12,14 +12,14 @@
 enum { MOST_EXCHANGES = 8, BATCH = 2, SEQUENCE = 16, VOCABULARY = 37 };
 enum { LONG_SEQUENCE = 320 }; /* runs of more queries than attention takes at once */
 
-/* What a rank's lanes have in common. */
+/* What a rank's ranks have in common. */
 typedef struct group {
-    lane_hub hub;
-    ty_lane_exchange log[MOST_EXCHANGES]; /* of lane 0, since it was emptied */
-    uint32_t log_count, layer;            /* the layer under way */
+    rank_hub hub;
+    ty_parallel_exchange log[MOST_EXCHANGES]; /* of rank 0, since it was emptied */
+    uint32_t log_count, layer;                /* the layer under way */
 } group;
 
-typedef struct lane {
+typedef struct rank {
     group *of;
     uint32_t position;
     const ty_plan *plan;
@@ -29,11 +29,11 @@ typedef struct lane {
     double loss;
     uint64_t correct, labels_seen;
     ty_error error;
-} lane;
+} rank;
 
 /* Numbers of an exchange as plans count them: of unequal parts all that one has, which goes out
  * with the first of two and comes back with the second. */
-static uint64_t planned_count(const group *of, const ty_lane_exchange *exchange)
+static uint64_t planned_count(const group *of, const ty_parallel_exchange *exchange)
 {
     const uint64_t *counts = exchange->sent_counts;
     uint32_t before = 0;
@@ -45,31 +45,31 @@ static uint64_t planned_count(const group *of, const ty_lane_exchange *exchange)
         before += of->log[i].sent_counts != NULL;
     if (before % 2 == 1)
         counts = exchange->received_counts;
-    for (uint32_t l = 0; l < ty_plan_lanes(of->hub.plan, exchange->among); l++)
+    for (uint32_t l = 0; l < ty_plan_parallel_size(of->hub.plan, exchange->among); l++)
         sum += counts[l];
     return sum;
 }
 
-/* What a router's lanes tell each other is no part of a plan: how many copies go where; sums of
+/* What a router's ranks tell each other is no part of a plan: how many copies go where; sums of
  * scores, and what the loss gains by each weight, which are fewer than a token's features. */
-static bool is_of_router(const group *of, const ty_lane_exchange *exchange)
+static bool is_of_router(const group *of, const ty_parallel_exchange *exchange)
 {
     const ty_plan *plan = of->hub.plan;
     const ty_layer *layer = &plan->workload->layers[of->layer];
     const uint64_t tokens = BATCH * plan->workload->tokens_per_sample /
-                            ty_plan_lanes(plan, TY_CONTEXT_LANES) /
-                            ty_plan_lanes(plan, TY_EXPERT_LANES);
+                            ty_plan_parallel_size(plan, TY_CONTEXT_PARALLEL) /
+                            ty_plan_parallel_size(plan, TY_EXPERT_PARALLEL);
 
     if (layer->kind != TY_LAYER_MOE)
         return false;
-    if (exchange->among == TY_TENSOR_LANES)
+    if (exchange->among == TY_TENSOR_PARALLEL)
         return exchange->kind == TY_ALL_REDUCE &&
                (exchange->count == tokens * layer->attributes[TY_EXPERTS] ||
                 exchange->count == tokens * layer->attributes[TY_EXPERTS_PER_TOKEN]);
     return exchange->kind == TY_ALL_TO_ALL && exchange->sent_counts == NULL;
 }
 
-static void log_add(group *of, const ty_lane_exchange *exchange)
+static void log_add(group *of, const ty_parallel_exchange *exchange)
 {
     const uint64_t count = planned_count(of, exchange);
 
@@ -79,45 +79,45 @@ static void log_add(group *of, const ty_lane_exchange *exchange)
     of->log[of->log_count++].count = count;
 }
 
-static ty_status exchange_in_memory(void *context, const ty_lane_exchange *exchange,
+static ty_status exchange_in_memory(void *context, const ty_parallel_exchange *exchange,
                                     ty_error *error)
 {
-    lane *own = context;
-    const uint64_t bytes = lane_hub_bytes(&own->of->hub, exchange);
+    rank *own = context;
+    const uint64_t bytes = rank_hub_bytes(&own->of->hub, exchange);
     char *result = ty_alloc(bytes, 1);
 
     (void)error;
     if (own->position == 0)
         log_add(own->of, exchange);
-    lane_hub_exchange(&own->of->hub, own->position, exchange, exchange->data, result);
+    rank_hub_exchange(&own->of->hub, own->position, exchange, exchange->data, result);
     memcpy(exchange->received != NULL ? exchange->received : exchange->data, result, bytes);
     ty_free(result);
     return TY_OK;
 }
 
-static void take_tokens(const lane *own, const int32_t *whole, int32_t *part)
+static void take_tokens(const rank *own, const int32_t *whole, int32_t *part)
 {
-    cr_assert_eq(lane_hub_tokens(&own->of->hub, own->position, BATCH, whole, part),
+    cr_assert_eq(rank_hub_tokens(&own->of->hub, own->position, BATCH, whole, part),
                  BATCH * own->plan->workload->tokens_per_sample /
-                     ty_plan_lanes(own->plan, TY_CONTEXT_LANES) /
-                     ty_plan_lanes(own->plan, TY_EXPERT_LANES));
+                     ty_plan_parallel_size(own->plan, TY_CONTEXT_PARALLEL) /
+                     ty_plan_parallel_size(own->plan, TY_EXPERT_PARALLEL));
 }
 
-static void open_lane(lane *own)
+static void open_rank(rank *own)
 {
     const ty_plan *plan = own->plan;
-    ty_stage_options options = {.workload = plan->workload,
-                                .layer_count = plan->workload->layer_count,
-                                .micro_batch_size = BATCH / ty_plan_lanes(plan, TY_EXPERT_LANES),
-                                .slots = 1,
-                                .loss_scale =
-                                    1.0 / (BATCH * (double)plan->workload->tokens_per_sample),
-                                .seed = 7,
-                                .tied_layer = TY_NO_LAYER,
-                                .lanes = lane_hub_group(&own->of->hub, own->position)};
+    ty_stage_options options = {
+        .workload = plan->workload,
+        .layer_count = plan->workload->layer_count,
+        .micro_batch_size = BATCH / ty_plan_parallel_size(plan, TY_EXPERT_PARALLEL),
+        .slots = 1,
+        .loss_scale = 1.0 / (BATCH * (double)plan->workload->tokens_per_sample),
+        .seed = 7,
+        .tied_layer = TY_NO_LAYER,
+        .parallel = rank_hub_group(&own->of->hub, own->position)};
 
-    options.lanes.exchange = exchange_in_memory;
-    options.lanes.context = own;
+    options.parallel.exchange = exchange_in_memory;
+    options.parallel.context = own;
     cr_assert_eq(ty_device_cpu.open(&options, &own->device, &own->error), TY_OK, "%s",
                  own->error.message);
     own->of->hub.devices[own->position] = own->device;
@@ -125,22 +125,22 @@ static void open_lane(lane *own)
     take_tokens(own, own->labels, ty_device_cpu.labels(own->device, 0));
 }
 
-/* The next exchange of the log among the lanes of a kind, from `from` on. */
-static uint32_t next_among(const group *of, ty_lane_kind kind, uint32_t from)
+/* The next exchange of the log among the ranks of a kind, from `from` on. */
+static uint32_t next_among(const group *of, ty_parallelism kind, uint32_t from)
 {
     while (from < of->log_count && of->log[from].among != kind)
         from++;
     return from;
 }
 
-/* Whether lane 0 exchanged what the plan says of a pass of one layer, among each kind of lanes in
+/* Whether rank 0 exchanged what the plan says of a pass of one layer, among each kind of ranks in
  * that order. */
-static void check_log(const lane *own, uint32_t layer, bool is_backward)
+static void check_log(const rank *own, uint32_t layer, bool is_backward)
 {
     ty_inner_collective said[TY_MAX_INNER_COLLECTIVES];
     const uint32_t count = ty_layer_inner_collectives(own->plan, layer, is_backward, said);
     group *of = own->of;
-    uint32_t met = 0, at[TY_LANE_KIND_COUNT] = {0};
+    uint32_t met = 0, at[TY_PARALLELISM_COUNT] = {0};
 
     for (uint32_t i = 0; own->position == 0 && i < count; i++)
         for (uint32_t k = 0; k < said[i].count; k++, met++) {
@@ -161,9 +161,9 @@ static void check_log(const lane *own, uint32_t layer, bool is_backward)
     pthread_barrier_wait(&of->hub.barrier);
 }
 
-static void *run_lane(void *argument)
+static void *run_rank(void *argument)
 {
-    lane *own = argument;
+    rank *own = argument;
     const uint32_t layers = own->plan->workload->layer_count;
 
     for (uint32_t l = 0; l < layers; l++) {
@@ -184,12 +184,12 @@ static void *run_lane(void *argument)
     return NULL;
 }
 
-static void check_gradients(const group *lanes, const group *alone)
+static void check_gradients(const group *ranks, const group *alone)
 {
-    for (uint32_t layer = 0; layer < lanes->hub.plan->workload->layer_count; layer++) {
+    for (uint32_t layer = 0; layer < ranks->hub.plan->workload->layer_count; layer++) {
         uint64_t expected_count, count;
-        float *found = lane_hub_gradients(&lanes->hub, layer, &count);
-        float *expected = lane_hub_gradients(&alone->hub, layer, &expected_count);
+        float *found = rank_hub_gradients(&ranks->hub, layer, &count);
+        float *expected = rank_hub_gradients(&alone->hub, layer, &expected_count);
         double difference = 0, norm = 0;
 
         cr_assert_eq(count, expected_count, "layer %u", layer);
@@ -204,37 +204,37 @@ static void check_gradients(const group *lanes, const group *alone)
     }
 }
 
-static void run_group(lane *lanes, group *of, const ty_plan *plan, const int32_t *tokens,
+static void run_group(rank *ranks, group *of, const ty_plan *plan, const int32_t *tokens,
                       const int32_t *labels)
 {
-    const uint32_t width = ty_plan_width(plan);
+    const uint32_t width = ty_plan_replica_ranks(plan);
 
     of->log_count = 0;
-    lane_hub_open(&of->hub, &ty_device_cpu, plan);
+    rank_hub_open(&of->hub, &ty_device_cpu, plan);
     for (uint32_t l = 0; l < width; l++) {
-        lanes[l] =
-            (lane){.of = of, .position = l, .plan = plan, .tokens = tokens, .labels = labels};
-        open_lane(&lanes[l]);
+        ranks[l] =
+            (rank){.of = of, .position = l, .plan = plan, .tokens = tokens, .labels = labels};
+        open_rank(&ranks[l]);
     }
     for (uint32_t l = 0; l < width; l++)
-        cr_assert_eq(pthread_create(&lanes[l].thread, NULL, run_lane, &lanes[l]), 0);
+        cr_assert_eq(pthread_create(&ranks[l].thread, NULL, run_rank, &ranks[l]), 0);
     for (uint32_t l = 0; l < width; l++)
-        pthread_join(lanes[l].thread, NULL);
+        pthread_join(ranks[l].thread, NULL);
 }
 
-/* Tensor lanes of one context lane all know its loss, and these add up. */
-static void check_losses(const lane *lanes, const ty_plan *plan, const lane *alone)
+/* Tensor-parallel ranks of one context-parallel rank all know its loss, and these add up. */
+static void check_losses(const rank *ranks, const ty_plan *plan, const rank *alone)
 {
-    const uint32_t tensor = ty_plan_lanes(plan, TY_TENSOR_LANES);
+    const uint32_t tensor = ty_plan_parallel_size(plan, TY_TENSOR_PARALLEL);
     uint64_t correct = 0, labels = 0;
     double loss = 0;
 
-    for (uint32_t l = 0; l < ty_plan_width(plan); l++) {
-        const lane *first = &lanes[l - l % tensor];
-        cr_assert_eq(lanes[l].loss, first->loss, "lanes know different losses");
-        loss += lanes[l].loss / tensor;
-        correct += l % tensor == 0 ? lanes[l].correct : 0;
-        labels += l % tensor == 0 ? lanes[l].labels_seen : 0;
+    for (uint32_t l = 0; l < ty_plan_replica_ranks(plan); l++) {
+        const rank *first = &ranks[l - l % tensor];
+        cr_assert_eq(ranks[l].loss, first->loss, "ranks know different losses");
+        loss += ranks[l].loss / tensor;
+        correct += l % tensor == 0 ? ranks[l].correct : 0;
+        labels += l % tensor == 0 ? ranks[l].labels_seen : 0;
     }
     cr_assert_lt(fabs(loss - alone->loss), 1e-5 * alone->loss);
     cr_assert_eq(correct, alone->correct);
@@ -245,7 +245,7 @@ static void compare_plan(const ty_plan *plan)
 {
     const ty_plan one = {.workload = plan->workload, .micro_batch_size = BATCH};
     int32_t tokens[BATCH * LONG_SEQUENCE], labels[BATCH * LONG_SEQUENCE];
-    lane alone[MOST_LANES], lanes[MOST_LANES];
+    rank alone[MOST_RANKS], ranks[MOST_RANKS];
     group here, there;
 
     for (int i = 0; i < BATCH * LONG_SEQUENCE; i++) {
@@ -253,14 +253,14 @@ static void compare_plan(const ty_plan *plan)
         labels[i] = i * 17 % VOCABULARY;
     }
     run_group(alone, &here, &one, tokens, labels);
-    run_group(lanes, &there, plan, tokens, labels);
-    check_losses(lanes, plan, alone);
+    run_group(ranks, &there, plan, tokens, labels);
+    check_losses(ranks, plan, alone);
     check_gradients(&there, &here);
-    lane_hub_close(&here.hub);
-    lane_hub_close(&there.hub);
+    rank_hub_close(&here.hub);
+    rank_hub_close(&there.hub);
 }
 
-static void compare_lanes(ty_workload *workload, uint32_t tensor, uint32_t context,
+static void compare_ranks(ty_workload *workload, uint32_t tensor, uint32_t context,
                           bool divides_sequence)
 {
     compare_plan(&(ty_plan){.workload = workload,
@@ -273,16 +273,16 @@ static void compare_lanes(ty_workload *workload, uint32_t tensor, uint32_t conte
 /* Of each kind alone, and both. */
 static void compare(ty_workload *workload)
 {
-    static const uint32_t lanes[][2] = {{2, 1}, {4, 1}, {1, 2}, {1, 4}, {2, 2}, {4, 2}, {2, 4}};
+    static const uint32_t ranks[][2] = {{2, 1}, {4, 1}, {1, 2}, {1, 4}, {2, 2}, {4, 2}, {2, 4}};
 
-    for (size_t i = 0; i < sizeof lanes / sizeof lanes[0]; i++) {
-        compare_lanes(workload, lanes[i][0], lanes[i][1], false);
-        if (lanes[i][0] > 1)
-            compare_lanes(workload, lanes[i][0], lanes[i][1], true);
+    for (size_t i = 0; i < sizeof ranks / sizeof ranks[0]; i++) {
+        compare_ranks(workload, ranks[i][0], ranks[i][1], false);
+        if (ranks[i][0] > 1)
+            compare_ranks(workload, ranks[i][0], ranks[i][1], true);
     }
 }
 
-Test(tensor_lanes, exchange_what_the_plan_says_and_compute_what_one_does)
+Test(tensor_ranks, exchange_what_the_plan_says_and_compute_what_one_does)
 {
     ty_workload *gpt = network_make_gpt(2, 32, 4, SEQUENCE, VOCABULARY);
 
@@ -309,7 +309,7 @@ static ty_workload *decoder(void)
     return w;
 }
 
-Test(tensor_lanes, of_a_decoder)
+Test(tensor_ranks, of_a_decoder)
 {
     ty_workload *w = decoder();
 
@@ -318,17 +318,18 @@ Test(tensor_lanes, of_a_decoder)
 }
 
 /* What another micro-batch in flight takes. */
-static uint64_t slot_bytes(const ty_workload *workload, uint32_t lanes)
+static uint64_t slot_bytes(const ty_workload *workload, uint32_t ranks)
 {
     uint64_t bytes[2];
 
     for (uint32_t slots = 1; slots <= 2; slots++) {
-        const ty_stage_options options = {.workload = workload,
-                                          .layer_count = workload->layer_count,
-                                          .micro_batch_size = BATCH,
-                                          .slots = slots,
-                                          .tied_layer = TY_NO_LAYER,
-                                          .lanes = {.count = lanes, .divides_sequence = lanes > 1}};
+        const ty_stage_options options = {
+            .workload = workload,
+            .layer_count = workload->layer_count,
+            .micro_batch_size = BATCH,
+            .slots = slots,
+            .tied_layer = TY_NO_LAYER,
+            .parallel = {.tp_size = ranks, .divides_sequence = ranks > 1}};
         ty_stage_device *device = NULL;
         ty_error error = {0};
         cr_assert_eq(ty_device_cpu.open(&options, &device, &error), TY_OK, "%s", error.message);
@@ -338,33 +339,33 @@ static uint64_t slot_bytes(const ty_workload *workload, uint32_t lanes)
     return bytes[1] - bytes[0];
 }
 
-/* All activations are divided but the batch, whose tokens and labels every lane has, and the scores
+/* All activations are divided but the batch, whose tokens and labels every rank has, and the scores
  * behind the output projection, of which each has its padded words. Buffers are rounded up. */
-Test(tensor_lanes, keep_their_part_of_the_sequence)
+Test(tensor_ranks, keep_their_part_of_the_sequence)
 {
     ty_workload *gpt = network_make_gpt(2, 64, 4, SEQUENCE, VOCABULARY);
     const uint64_t batch = 2 * BATCH * SEQUENCE * sizeof(int32_t);
     const uint64_t alone = slot_bytes(gpt, 1) - batch;
 
-    for (uint32_t lanes = 2; lanes <= 4; lanes *= 2) {
-        const uint64_t padding = BATCH * SEQUENCE * MOST_LANES * sizeof(float) * 2 + 64 * 64;
-        const uint64_t found = slot_bytes(gpt, lanes);
-        cr_expect_leq(found, alone / lanes + batch + padding, "%u lanes: %llu of %llu bytes", lanes,
+    for (uint32_t ranks = 2; ranks <= 4; ranks *= 2) {
+        const uint64_t padding = BATCH * SEQUENCE * MOST_RANKS * sizeof(float) * 2 + 64 * 64;
+        const uint64_t found = slot_bytes(gpt, ranks);
+        cr_expect_leq(found, alone / ranks + batch + padding, "%u ranks: %llu of %llu bytes", ranks,
                       (unsigned long long)found, (unsigned long long)alone);
     }
     network_free(gpt);
 }
 
-Test(tensor_lanes, of_long_sequences)
+Test(tensor_ranks, of_long_sequences)
 {
     ty_workload *gpt = network_make_gpt(1, 16, 2, LONG_SEQUENCE, VOCABULARY);
 
-    compare_lanes(gpt, 1, 2, false);
-    compare_lanes(gpt, 2, 2, true);
+    compare_ranks(gpt, 1, 2, false);
+    compare_ranks(gpt, 2, 2, true);
     network_free(gpt);
 }
 
-Test(tensor_lanes, of_an_encoder)
+Test(tensor_ranks, of_an_encoder)
 {
     ty_workload *w = network_make_encoder(32, 4, SEQUENCE, VOCABULARY, true);
 
@@ -389,7 +390,7 @@ static ty_workload *experts(void)
     return w;
 }
 
-Test(tensor_lanes, of_experts)
+Test(tensor_ranks, of_experts)
 {
     ty_workload *w = experts();
 
@@ -428,7 +429,7 @@ static ty_workload *two_sequences(void)
     return w;
 }
 
-Test(tensor_lanes, of_two_sequences)
+Test(tensor_ranks, of_two_sequences)
 {
     ty_workload *w = two_sequences();
 
@@ -437,7 +438,7 @@ Test(tensor_lanes, of_two_sequences)
 }
 
 /* A memory of fewer tokens, which is not divided along them. */
-Test(tensor_lanes, of_a_shorter_memory)
+Test(tensor_ranks, of_a_shorter_memory)
 {
     ty_workload *w = network_new(TY_INPUT_TOKEN, 1, (uint64_t[]){SEQUENCE});
     int tokens = network_embedding(w, VOCABULARY, 32, 0), memory = network_slice(w, tokens, 3, 6);
@@ -445,12 +446,12 @@ Test(tensor_lanes, of_a_shorter_memory)
 
     x = network_cross_attention(w, x, memory, 8, 4, 4, false);
     network_loss(w, network_linear(w, x, VOCABULARY, true));
-    compare_lanes(w, 2, 1, false);
-    compare_lanes(w, 4, 1, false);
+    compare_ranks(w, 2, 1, false);
+    compare_ranks(w, 4, 1, false);
     network_free(w);
 }
 
-static void expect_group_refusal(const ty_workload *workload, ty_lane_group lanes,
+static void expect_group_refusal(const ty_workload *workload, ty_parallel_group parallel,
                                  const char *words)
 {
     const ty_stage_options options = {.workload = workload,
@@ -458,7 +459,7 @@ static void expect_group_refusal(const ty_workload *workload, ty_lane_group lane
                                       .micro_batch_size = 1,
                                       .slots = 1,
                                       .tied_layer = TY_NO_LAYER,
-                                      .lanes = lanes};
+                                      .parallel = parallel};
     ty_stage_device *device = NULL;
     ty_error error = {0};
 
@@ -467,15 +468,16 @@ static void expect_group_refusal(const ty_workload *workload, ty_lane_group lane
                        words);
 }
 
-static void expect_refusal(const ty_workload *workload, uint32_t lanes, bool divides_sequence,
+static void expect_refusal(const ty_workload *workload, uint32_t ranks, bool divides_sequence,
                            const char *words)
 {
     expect_group_refusal(
-        workload, (ty_lane_group){.count = lanes, .divides_sequence = divides_sequence}, words);
+        workload, (ty_parallel_group){.tp_size = ranks, .divides_sequence = divides_sequence},
+        words);
 }
 
-/* Norms of queries and keys, which tensor lanes do not share. */
-Test(tensor_lanes, of_normed_heads)
+/* Norms of queries and keys, which tensor-parallel ranks do not share. */
+Test(tensor_ranks, of_normed_heads)
 {
     ty_workload *w = network_new(TY_INPUT_TOKEN, 1, (uint64_t[]){SEQUENCE});
     int x = network_embedding(w, VOCABULARY, 32, 0);
@@ -483,40 +485,40 @@ Test(tensor_lanes, of_normed_heads)
     x = network_attention(w, x, 8, 4, 4, false, true);
     network_option(w, x, TY_HAS_QK_NORM, 1);
     network_loss(w, network_linear(w, x, VOCABULARY, true));
-    compare_lanes(w, 1, 2, false);
-    compare_lanes(w, 1, 4, false);
+    compare_ranks(w, 1, 2, false);
+    compare_ranks(w, 1, 4, false);
     expect_refusal(w, 2, false, "(has_qk_norm), expected a plan without tensor parallelism");
     network_free(w);
 }
 
-Test(tensor_lanes, says_which_sequences_cannot_be_divided)
+Test(tensor_ranks, says_which_sequences_cannot_be_divided)
 {
     ty_workload *w = decoder();
 
-    expect_group_refusal(w, (ty_lane_group){.context_count = 3}, "sequences of 16 tokens");
+    expect_group_refusal(w, (ty_parallel_group){.cp_size = 3}, "sequences of 16 tokens");
     expect_group_refusal(w,
-                         (ty_lane_group){.count = 4, .context_count = 8, .divides_sequence = true},
+                         (ty_parallel_group){.tp_size = 4, .cp_size = 8, .divides_sequence = true},
                          "sequences of 16, which sequence parallelism divides by 32");
     network_free(w);
     w = network_new(TY_INPUT_TOKEN, 1, (uint64_t[]){SEQUENCE});
     network_loss(
         w, network_linear(w, network_lstm(w, network_embedding(w, VOCABULARY, 32, 0), 32, true),
                           VOCABULARY, false));
-    expect_group_refusal(w, (ty_lane_group){.context_count = 2}, "lstm) is not of tokens");
+    expect_group_refusal(w, (ty_parallel_group){.cp_size = 2}, "lstm) is not of tokens");
     network_free(w);
     w = network_make_lenet();
-    expect_group_refusal(w, (ty_lane_group){.context_count = 2}, "sequences of 0 tokens");
+    expect_group_refusal(w, (ty_parallel_group){.cp_size = 2}, "sequences of 0 tokens");
     network_free(w);
 }
 
-Test(tensor_lanes, says_what_cannot_be_divided)
+Test(tensor_ranks, says_what_cannot_be_divided)
 {
     ty_workload *w = decoder();
     const uint64_t length = SEQUENCE;
     int x;
 
     expect_refusal(w, 3, false, "expected a divisor");
-    expect_refusal(w, 8, false, "4 key and value heads among 8 lanes");
+    expect_refusal(w, 8, false, "4 key and value heads among 8 ranks");
     network_free(w);
     w = network_new(TY_INPUT_TOKEN, 1, &length);
     x = network_embedding(w, VOCABULARY, 32, 0);
@@ -527,11 +529,11 @@ Test(tensor_lanes, says_what_cannot_be_divided)
     w = network_new(TY_INPUT_TOKEN, 1, &length);
     x = network_moe_shared(w, network_embedding(w, VOCABULARY, 32, 0), 4, 2, 48, 7, false, true);
     network_loss(w, network_linear(w, x, VOCABULARY, false));
-    expect_refusal(w, 2, false, "7 shared features among 2 lanes");
+    expect_refusal(w, 2, false, "7 shared features among 2 ranks");
     expect_group_refusal(w,
-                         (ty_lane_group){.count = 2, .divides_sequence = true, .expert_count = 2},
-                         "found 2 expert lanes with sequence parallelism");
-    expect_group_refusal(w, (ty_lane_group){.expert_count = 3}, "expected a divisor of them");
+                         (ty_parallel_group){.tp_size = 2, .divides_sequence = true, .ep_size = 2},
+                         "found 2 expert-parallel ranks with sequence parallelism");
+    expect_group_refusal(w, (ty_parallel_group){.ep_size = 3}, "expected a divisor of them");
     network_free(w);
     w = network_new(TY_INPUT_TOKEN, 1, &(uint64_t){SEQUENCE - 1});
     x = network_embedding(w, VOCABULARY, 32, 0);

@@ -1,60 +1,66 @@
-/* Collectives among lanes: see lane_exchange.h. */
-#include "lane_exchange.h"
+/* Collectives among ranks: see rank_exchange.h. */
+#include "parallel_exchange.h"
 
 #include "ty_base.h"
 
 #include <math.h>
 
-/* ---- Groups of lanes ------------------------------------------------------------------------- */
+/* ---- Groups of ranks ------------------------------------------------------------------------- */
 
-/* Between the lanes of a group. */
-static uint32_t stride_of(const ty_plan *plan, ty_lane_kind kind)
+/* Between the ranks of a group. */
+static uint32_t stride_of(const ty_plan *plan, ty_parallelism kind)
 {
     uint32_t stride = 1;
 
     for (int inner = 0; inner < (int)kind; inner++)
-        stride *= ty_plan_lanes(plan, (ty_lane_kind)inner);
+        stride *= ty_plan_parallel_size(plan, (ty_parallelism)inner);
     return stride;
 }
 
-uint32_t ty_lane_group_count(const ty_plan *plan, ty_lane_kind kind)
+uint32_t ty_parallel_group_count(const ty_plan *plan, ty_parallelism kind)
 {
-    return ty_plan_width(plan) / ty_plan_lanes(plan, kind);
+    return ty_plan_replica_ranks(plan) / ty_plan_parallel_size(plan, kind);
 }
 
-uint32_t ty_lane_group_of(const ty_plan *plan, ty_lane_kind kind, uint32_t lane)
+uint32_t ty_parallel_group_of(const ty_plan *plan, ty_parallelism kind, uint32_t replica_rank)
 {
     const uint32_t stride = stride_of(plan, kind);
-    return lane / (stride * ty_plan_lanes(plan, kind)) * stride + lane % stride;
+    return replica_rank / (stride * ty_plan_parallel_size(plan, kind)) * stride +
+           replica_rank % stride;
 }
 
-uint32_t ty_lane_of_group(const ty_plan *plan, ty_lane_kind kind, uint32_t group, uint32_t n)
+uint32_t ty_rank_of_parallel_group(const ty_plan *plan, ty_parallelism kind, uint32_t group,
+                                   uint32_t n)
 {
     const uint32_t stride = stride_of(plan, kind);
-    return (group / stride * ty_plan_lanes(plan, kind) + n) * stride + group % stride;
+    return (group / stride * ty_plan_parallel_size(plan, kind) + n) * stride + group % stride;
 }
 
-static uint32_t device_of(const ty_plan *plan, uint32_t position, ty_lane_kind kind, uint32_t group,
-                          uint32_t n)
+static uint32_t device_of(const ty_plan *plan, uint32_t pipeline_rank, ty_parallelism kind,
+                          uint32_t group, uint32_t n)
 {
-    const uint32_t groups = ty_lane_group_count(plan, kind), width = ty_plan_width(plan);
-    return plan->stages[position].devices[(size_t)(group / groups) * width +
-                                          ty_lane_of_group(plan, kind, group % groups, n)];
+    const uint32_t groups = ty_parallel_group_count(plan, kind),
+                   width = ty_plan_replica_ranks(plan);
+    return plan->stages[pipeline_rank]
+        .devices[(size_t)(group / groups) * width +
+                 ty_rank_of_parallel_group(plan, kind, group % groups, n)];
 }
 
 /* Neighbours are on one host or not: what is on most hosts changes most often. */
-static uint32_t widest_group(const ty_plan *plan, const ty_cluster *cluster, uint32_t position,
-                             ty_lane_kind kind)
+static uint32_t widest_group(const ty_plan *plan, const ty_cluster *cluster, uint32_t pipeline_rank,
+                             ty_parallelism kind)
 {
-    const uint32_t n = ty_plan_lanes(plan, kind);
-    const uint32_t groups = plan->stages[position].replicas * ty_lane_group_count(plan, kind);
+    const uint32_t n = ty_plan_parallel_size(plan, kind);
+    const uint32_t groups =
+        plan->stages[pipeline_rank].replicas * ty_parallel_group_count(plan, kind);
     uint32_t widest = 0, most = 0;
 
     for (uint32_t g = 0; g < groups; g++) {
         uint32_t changes = 0;
         for (uint32_t m = 1; m < n; m++)
-            changes += ty_cluster_device_host(cluster, device_of(plan, position, kind, g, m)) !=
-                       ty_cluster_device_host(cluster, device_of(plan, position, kind, g, m - 1));
+            changes +=
+                ty_cluster_device_host(cluster, device_of(plan, pipeline_rank, kind, g, m)) !=
+                ty_cluster_device_host(cluster, device_of(plan, pipeline_rank, kind, g, m - 1));
         if (changes > most) {
             most = changes;
             widest = g;
@@ -63,17 +69,17 @@ static uint32_t widest_group(const ty_plan *plan, const ty_cluster *cluster, uin
     return widest;
 }
 
-ty_status ty_lane_rails(const ty_plan *plan, const ty_cluster *cluster, uint32_t position,
-                        ty_lane_kind kind, ty_rails *out, ty_error *error)
+ty_status ty_parallel_rails(const ty_plan *plan, const ty_cluster *cluster, uint32_t pipeline_rank,
+                            ty_parallelism kind, ty_rails *out, ty_error *error)
 {
-    const uint32_t n = ty_plan_lanes(plan, kind);
-    const uint32_t group = widest_group(plan, cluster, position, kind);
+    const uint32_t n = ty_plan_parallel_size(plan, kind);
+    const uint32_t group = widest_group(plan, cluster, pipeline_rank, kind);
     uint32_t *devices = ty_alloc(n, sizeof *devices);
     ty_status status;
 
     TY_TRY(ty_check_memory(devices != NULL, error));
     for (uint32_t m = 0; m < n; m++)
-        devices[m] = device_of(plan, position, kind, group, m);
+        devices[m] = device_of(plan, pipeline_rank, kind, group, m);
     status = ty_cluster_rails(cluster, devices, n, out, error);
     ty_free(devices);
     return status;
@@ -81,7 +87,7 @@ ty_status ty_lane_rails(const ty_plan *plan, const ty_cluster *cluster, uint32_t
 
 /* ---- What an instruction exchanges ----------------------------------------------------------- */
 
-/* Of the lanes of a kind, all collectives of an instruction over the links between them. */
+/* Of the ranks of a kind, all collectives of an instruction over the links between them. */
 typedef struct demand {
     uint32_t collectives;
     double latency_s, edge_bytes, seconds;
@@ -90,24 +96,24 @@ typedef struct demand {
 typedef struct finder {
     const ty_plan *plan;
     const ty_cluster *cluster;
-    uint32_t position;
-    bool is_known[TY_LANE_KIND_COUNT], is_all_to_all[TY_LANE_KIND_COUNT];
-    ty_rails rails[TY_LANE_KIND_COUNT]; /* of the position */
+    uint32_t pipeline_rank;
+    bool is_known[TY_PARALLELISM_COUNT], is_all_to_all[TY_PARALLELISM_COUNT];
+    ty_rails rails[TY_PARALLELISM_COUNT]; /* of the pipeline rank */
     ty_error *error;
 } finder;
 
 static ty_status add_collective(finder *f, const ty_inner_collective *inner, demand *demands)
 {
-    const uint32_t lanes = ty_plan_lanes(f->plan, inner->among);
+    const uint32_t parallel = ty_plan_parallel_size(f->plan, inner->among);
     ty_instruction_cost one;
     ty_rails *rails = &f->rails[inner->among];
     demand *d = &demands[inner->among];
 
-    if (lanes < 2 || inner->count == 0)
+    if (parallel < 2 || inner->count == 0)
         return TY_OK;
     if (!f->is_known[inner->among]) {
         const ty_status status =
-            ty_lane_rails(f->plan, f->cluster, f->position, inner->among, rails, f->error);
+            ty_parallel_rails(f->plan, f->cluster, f->pipeline_rank, inner->among, rails, f->error);
         if (status != TY_OK)
             return status;
         f->is_known[inner->among] = true;
@@ -118,7 +124,7 @@ static ty_status add_collective(finder *f, const ty_inner_collective *inner, dem
         ty_torus_cost(&rails->torus, inner->kind, inner->bytes, &one);
     } else {
         const ty_status status = ty_collective_cost(
-            inner->kind, TY_RING, lanes, inner->bytes, rails->bandwidth_bytes_per_s,
+            inner->kind, TY_RING, parallel, inner->bytes, rails->bandwidth_bytes_per_s,
             fmax(rails->around_latency_s, rails->across_latency_s), &one, f->error);
         if (status != TY_OK)
             return status;
@@ -149,28 +155,28 @@ static ty_status add_layers(finder *f, const ty_instruction *in, bool is_backwar
 static ty_status find_demands(finder *f, const ty_instruction *in, demand *demands)
 {
     const bool is_backward = in->op == TY_OP_BACKWARD || in->op == TY_OP_BACKWARD_INPUT;
-    ty_inner_collective sum = {.among = TY_TENSOR_LANES, .kind = TY_ALL_REDUCE, .count = 1};
+    ty_inner_collective sum = {.among = TY_TENSOR_PARALLEL, .kind = TY_ALL_REDUCE, .count = 1};
 
     if (is_backward || in->op == TY_OP_FORWARD || in->op == TY_OP_RECOMPUTE)
         return add_layers(f, in, is_backward, demands);
     if (in->op != TY_OP_UPDATE || in->bucket >= f->plan->bucket_count)
         return TY_OK;
-    sum.bytes = ty_bucket_lane_bytes(f->plan, &f->plan->buckets[in->bucket]);
+    sum.bytes = ty_bucket_rank_bytes(f->plan, &f->plan->buckets[in->bucket]);
     return sum.bytes > 0 ? add_collective(f, &sum, demands) : TY_OK;
 }
 
 static void take_apart(const demand *demands, const ty_instruction_cost *cost,
-                       ty_lane_instruction *out)
+                       ty_parallel_instruction *out)
 {
     double wanted_s = 0.0;
 
-    *out = (ty_lane_instruction){.compute_s = cost->seconds};
-    for (int k = 0; k < TY_LANE_KIND_COUNT; k++)
+    *out = (ty_parallel_instruction){.compute_s = cost->seconds};
+    for (int k = 0; k < TY_PARALLELISM_COUNT; k++)
         wanted_s += demands[k].seconds;
     if (!(wanted_s > 0.0))
         return;
     const double scale = fmin(cost->inner_s, cost->seconds) / wanted_s;
-    for (int k = 0; k < TY_LANE_KIND_COUNT; k++) {
+    for (int k = 0; k < TY_PARALLELISM_COUNT; k++) {
         const demand *d = &demands[k];
         if (!(d->seconds > 0.0))
             continue;
@@ -189,12 +195,12 @@ static void take_apart(const demand *demands, const ty_instruction_cost *cost,
 }
 
 static ty_status find_position(finder *f, const ty_stage_program *code,
-                               const ty_instruction_cost *costs, ty_lane_instruction **out)
+                               const ty_instruction_cost *costs, ty_parallel_instruction **out)
 {
     ty_status status = TY_OK;
 
     for (uint32_t i = 0; i < code->instruction_count; i++) {
-        demand demands[TY_LANE_KIND_COUNT] = {{0}};
+        demand demands[TY_PARALLELISM_COUNT] = {{0}};
         if (!(costs[i].inner_s > 0.0))
             continue;
         if (*out == NULL && (*out = ty_alloc(code->instruction_count, sizeof **out)) == NULL)
@@ -205,25 +211,26 @@ static ty_status find_position(finder *f, const ty_stage_program *code,
     return status;
 }
 
-ty_status ty_lane_exchanges_find(const ty_plan *plan, const ty_program *program,
-                                 const ty_costs *costs, const ty_cluster *cluster,
-                                 ty_lane_exchanges *out, ty_error *error)
+ty_status ty_parallel_exchanges_find(const ty_plan *plan, const ty_program *program,
+                                     const ty_costs *costs, const ty_cluster *cluster,
+                                     ty_parallel_exchanges *out, ty_error *error)
 {
     ty_status status = TY_OK;
 
-    *out = (ty_lane_exchanges){0};
-    if (ty_plan_width(plan) == 1)
+    *out = (ty_parallel_exchanges){0};
+    if (ty_plan_replica_ranks(plan) == 1)
         return TY_OK;
-    out->positions = ty_alloc(program->stage_count, sizeof(ty_lane_instruction *));
+    out->pipeline_ranks = ty_alloc(program->stage_count, sizeof(ty_parallel_instruction *));
     out->is_used = ty_alloc(program->stage_count, sizeof *out->is_used);
     out->is_all_to_all = ty_alloc(program->stage_count, sizeof *out->is_all_to_all);
     TY_TRY(ty_check_memory(
-        out->positions != NULL && out->is_used != NULL && out->is_all_to_all != NULL, error));
-    out->position_count = program->stage_count;
+        out->pipeline_ranks != NULL && out->is_used != NULL && out->is_all_to_all != NULL, error));
+    out->pipeline_size = program->stage_count;
     for (uint32_t p = 0; status == TY_OK && p < program->stage_count; p++) {
-        finder f = {.plan = plan, .cluster = cluster, .position = p, .error = error};
-        status = find_position(&f, &program->stages[p], costs->instructions[p], &out->positions[p]);
-        for (int k = 0; k < TY_LANE_KIND_COUNT; k++) {
+        finder f = {.plan = plan, .cluster = cluster, .pipeline_rank = p, .error = error};
+        status =
+            find_position(&f, &program->stages[p], costs->instructions[p], &out->pipeline_ranks[p]);
+        for (int k = 0; k < TY_PARALLELISM_COUNT; k++) {
             out->is_used[p][k] = f.is_known[k];
             out->is_all_to_all[p][k] = f.is_all_to_all[k];
             ty_rails_clear(&f.rails[k]);
@@ -232,22 +239,23 @@ ty_status ty_lane_exchanges_find(const ty_plan *plan, const ty_program *program,
     return status;
 }
 
-void ty_lane_exchanges_clear(ty_lane_exchanges *exchanges)
+void ty_parallel_exchanges_clear(ty_parallel_exchanges *exchanges)
 {
-    for (uint32_t p = 0; p < exchanges->position_count; p++)
-        ty_free(exchanges->positions[p]);
-    ty_free(exchanges->positions);
+    for (uint32_t p = 0; p < exchanges->pipeline_size; p++)
+        ty_free(exchanges->pipeline_ranks[p]);
+    ty_free(exchanges->pipeline_ranks);
     ty_free(exchanges->is_used);
     ty_free(exchanges->is_all_to_all);
-    *exchanges = (ty_lane_exchanges){0};
+    *exchanges = (ty_parallel_exchanges){0};
 }
 
-const ty_lane_instruction *ty_lane_instruction_of(const ty_lane_exchanges *exchanges,
-                                                  uint32_t position, uint32_t instruction)
+const ty_parallel_instruction *ty_parallel_instruction_of(const ty_parallel_exchanges *exchanges,
+                                                          uint32_t pipeline_rank,
+                                                          uint32_t instruction)
 {
-    if (exchanges == NULL || position >= exchanges->position_count ||
-        exchanges->positions[position] == NULL)
+    if (exchanges == NULL || pipeline_rank >= exchanges->pipeline_size ||
+        exchanges->pipeline_ranks[pipeline_rank] == NULL)
         return NULL;
-    const ty_lane_instruction *found = &exchanges->positions[position][instruction];
+    const ty_parallel_instruction *found = &exchanges->pipeline_ranks[pipeline_rank][instruction];
     return found->collectives > 0 ? found : NULL;
 }

@@ -1,26 +1,26 @@
-/* Between a tensor in a sample's order and the lanes' pieces of it; biases of which a lane has a
+/* Between a tensor in a sample's order and the ranks' pieces of it; biases of which a rank has a
  * part. */
 #include "kernel.cuh"
 
-/* Where element i of [lane][B][T / lanes][D] lies in [B][T][D]. */
+/* Where element i of [rank][B][T / ranks][D] lies in [B][T][D]. */
 static __device__ __forceinline__ uint64_t place_of(stage_pieces p, uint64_t i)
 {
     uint64_t piece = i / p.run, r = piece % p.runs, b = piece / p.runs % p.batch;
-    uint64_t lane = piece / p.runs / p.batch;
+    uint64_t rank = piece / p.runs / p.batch;
     uint64_t part =
-        r == 0 ? lane : p.lanes * p.runs - 1 - lane; /* as ty_context_run_start has it */
+        r == 0 ? rank : p.ranks * p.runs - 1 - rank; /* as ty_context_run_start has it */
 
-    return (b * p.lanes * p.runs + part) * p.run + i % p.run;
+    return (b * p.ranks * p.runs + part) * p.run + i % p.run;
 }
 
 static uint64_t count_of(const stage_pieces *p)
 {
-    return p->lanes * p->batch * p->runs * p->run;
+    return p->ranks * p->batch * p->runs * p->run;
 }
 
 template <typename T> static __global__ void to_pieces(stage_pieces p, const T *whole, T *pieces)
 {
-    FOR_EACH (i, p.lanes * p.batch * p.runs * p.run)
+    FOR_EACH (i, p.ranks * p.batch * p.runs * p.run)
         pieces[i] = whole[place_of(p, i)];
 }
 
@@ -34,7 +34,7 @@ void cuda_to_pieces(cuda_type type, const stage_pieces *p, const void *whole, vo
 
 template <typename T> static __global__ void from_pieces(stage_pieces p, const T *pieces, T *whole)
 {
-    FOR_EACH (i, p.lanes * p.batch * p.runs * p.run)
+    FOR_EACH (i, p.ranks * p.batch * p.runs * p.run)
         whole[place_of(p, i)] = pieces[i];
 }
 

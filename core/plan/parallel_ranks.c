@@ -1,21 +1,21 @@
-/* Shares of layers that the ranks of a replica have, and their collectives. */
-#include "lanes.h"
+/* Shares of layers that the stage replicas of a replica have, and their collectives. */
+#include "parallel_ranks.h"
 
 #include <inttypes.h>
 #include <math.h>
 
 /* ---- Checks -------------------------------------------------------------------------------- */
 
-ty_status ty_context_check(const ty_workload *workload, uint32_t lanes, ty_error *error)
+ty_status ty_context_check(const ty_workload *workload, uint32_t ranks, ty_error *error)
 {
-    if (lanes <= 1)
+    if (ranks <= 1)
         return TY_OK;
-    if (workload->tokens_per_sample % (2 * (uint64_t)lanes) != 0 ||
+    if (workload->tokens_per_sample % (2 * (uint64_t)ranks) != 0 ||
         workload->tokens_per_sample == 0)
         return ty_fail(error, TY_EINVAL,
                        "context parallel %u: workload \"%s\" has sequences of %" PRIu64
                        " tokens, expected a multiple of %" PRIu64 ", two parts for each",
-                       lanes, workload->name, workload->tokens_per_sample, 2 * (uint64_t)lanes);
+                       ranks, workload->name, workload->tokens_per_sample, 2 * (uint64_t)ranks);
     for (uint32_t i = 0; i < workload->layer_count; i++) {
         const ty_layer *l = &workload->layers[i];
         const ty_layer_row *row = ty_layer_row_of(l);
@@ -24,41 +24,41 @@ ty_status ty_context_check(const ty_workload *workload, uint32_t lanes, ty_error
             return ty_fail(error, TY_EINVAL,
                            "context parallel %u: layer %u (\"%s\", %s) is not of tokens, expected "
                            "1",
-                           lanes, i, l->name, ty_layer_kind_name(l->kind));
-        if (shape->dimensions[0] % (2 * (uint64_t)lanes) != 0)
+                           ranks, i, l->name, ty_layer_kind_name(l->kind));
+        if (shape->dimensions[0] % (2 * (uint64_t)ranks) != 0)
             return ty_fail(error, TY_EINVAL,
                            "context parallel %u: layer %u (\"%s\") has %" PRIu64
                            " tokens, expected a multiple of %" PRIu64,
-                           lanes, i, l->name, shape->dimensions[0], 2 * (uint64_t)lanes);
+                           ranks, i, l->name, shape->dimensions[0], 2 * (uint64_t)ranks);
     }
     return TY_OK;
 }
 
-ty_status ty_expert_check(const ty_workload *workload, uint32_t lanes, ty_table_shard tables,
+ty_status ty_expert_check(const ty_workload *workload, uint32_t ranks, ty_table_shard tables,
                           ty_error *error)
 {
     bool is_any = tables != TY_TABLES_WHOLE;
     ty_status status;
 
-    if (lanes <= 1)
+    if (ranks <= 1)
         return TY_OK;
-    if (is_any && (status = ty_table_check(workload, lanes, tables, error)) != TY_OK)
+    if (is_any && (status = ty_table_check(workload, ranks, tables, error)) != TY_OK)
         return status;
     for (uint32_t i = 0; i < workload->layer_count; i++) {
         const ty_layer *l = &workload->layers[i];
         if (!ty_layer_row_of(l)->has_experts)
             continue;
         is_any = true;
-        if (l->attributes[TY_EXPERTS] % lanes != 0)
+        if (l->attributes[TY_EXPERTS] % ranks != 0)
             return ty_fail(error, TY_EINVAL,
                            "expert parallel %u: layer %u (\"%s\") has %" PRIu64
                            " experts, expected a divisor of them",
-                           lanes, i, l->name, l->attributes[TY_EXPERTS]);
+                           ranks, i, l->name, l->attributes[TY_EXPERTS]);
     }
     if (!is_any)
         return ty_fail(
             error, TY_EINVAL, "expert parallel %u: workload \"%s\" has no moe layer%s, expected 1",
-            lanes, workload->name,
+            ranks, workload->name,
             ty_table_first_bag(workload) != TY_NO_LAYER ? ", and its tables are whole" : "");
     return TY_OK;
 }
@@ -82,7 +82,7 @@ uint64_t ty_layer_expert_elements(const ty_plan *plan, uint32_t layer)
 {
     const ty_layer *l = &plan->workload->layers[layer];
 
-    if (ty_plan_lanes(plan, TY_EXPERT_LANES) == 1)
+    if (ty_plan_parallel_size(plan, TY_EXPERT_PARALLEL) == 1)
         return 0;
     if (ty_layer_is_bag(l))
         return plan->table_shard == TY_TABLES_WHOLE
@@ -91,16 +91,16 @@ uint64_t ty_layer_expert_elements(const ty_plan *plan, uint32_t layer)
     return ty_layer_row_of(l)->has_experts ? expert_elements(plan->workload, l) : 0;
 }
 
-uint64_t ty_lane_expert_elements(const ty_plan *plan, uint32_t layer)
+uint64_t ty_rank_expert_elements(const ty_plan *plan, uint32_t layer)
 {
     const uint64_t all = ty_layer_expert_elements(plan, layer);
-    const uint32_t lanes = ty_plan_lanes(plan, TY_EXPERT_LANES);
+    const uint32_t ranks = ty_plan_parallel_size(plan, TY_EXPERT_PARALLEL);
 
     return ty_layer_is_bag(&plan->workload->layers[layer]) && all > 0 ? ty_table_part(plan, layer)
-                                                                      : all / lanes;
+                                                                      : all / ranks;
 }
 
-double ty_lane_parameter_share(const ty_plan *plan, uint32_t layer)
+double ty_rank_parameter_share(const ty_plan *plan, uint32_t layer)
 {
     const ty_layer *l = &plan->workload->layers[layer];
     const double share = ty_tensor_parameter_share(plan, layer);
@@ -109,21 +109,21 @@ double ty_lane_parameter_share(const ty_plan *plan, uint32_t layer)
 
     if (!(divided > 0))
         return share;
-    return share * (1 - (divided - (double)ty_lane_expert_elements(plan, layer)) / all);
+    return share * (1 - (divided - (double)ty_rank_expert_elements(plan, layer)) / all);
 }
 
-double ty_lane_work_share(const ty_plan *plan, uint32_t layer)
+double ty_rank_work_share(const ty_plan *plan, uint32_t layer)
 {
-    return ty_tensor_work_share(plan, layer) / ty_plan_token_lanes(plan);
+    return ty_tensor_work_share(plan, layer) / ty_plan_token_ranks(plan);
 }
 
-/* Bytes of keys and values that one lane has, of its own part of a micro-batch's sequences. Of
- * fewer heads for keys than tensor lanes, each lane has one. */
+/* Bytes of keys and values that one rank has, of its own part of a micro-batch's sequences. Of
+ * fewer heads for keys than tensor-parallel ranks, each rank has one. */
 static uint64_t key_bytes(const ty_plan *plan, uint32_t layer)
 {
     const ty_workload *workload = plan->workload;
     const ty_layer *l = &workload->layers[layer];
-    const uint64_t *a = l->attributes, tensor = ty_plan_lanes(plan, TY_TENSOR_LANES);
+    const uint64_t *a = l->attributes, tensor = ty_plan_parallel_size(plan, TY_TENSOR_PARALLEL);
     uint64_t heads, features;
 
     if (!ty_layer_has_heads(l))
@@ -131,7 +131,7 @@ static uint64_t key_bytes(const ty_plan *plan, uint32_t layer)
     heads = (a[TY_KV_HEADS] + tensor - 1) / tensor;
     features =
         a[TY_HEAD_SIZE] + (a[TY_VALUE_HEAD_SIZE] > 0 ? a[TY_VALUE_HEAD_SIZE] : a[TY_HEAD_SIZE]);
-    return ty_lane_bytes(plan, ty_layer_input_shape(workload, layer, 0)->dimensions[0] * heads *
+    return ty_rank_bytes(plan, ty_layer_input_shape(workload, layer, 0)->dimensions[0] * heads *
                                    features * workload->element_bytes);
 }
 
@@ -140,32 +140,33 @@ static uint64_t key_bytes(const ty_plan *plan, uint32_t layer)
 static uint32_t context_collectives(const ty_plan *plan, uint32_t layer, bool is_backward,
                                     ty_inner_collective *out)
 {
-    const uint32_t lanes = ty_plan_lanes(plan, TY_CONTEXT_LANES);
-    const uint64_t part = lanes > 1 ? key_bytes(plan, layer) : 0;
+    const uint32_t ranks = ty_plan_parallel_size(plan, TY_CONTEXT_PARALLEL);
+    const uint64_t part = ranks > 1 ? key_bytes(plan, layer) : 0;
 
     if (part == 0)
         return 0;
     out[0] = (ty_inner_collective){
-        .among = TY_CONTEXT_LANES, .kind = TY_ALL_GATHER, .bytes = part, .count = 1};
+        .among = TY_CONTEXT_PARALLEL, .kind = TY_ALL_GATHER, .bytes = part, .count = 1};
     out[1] = (ty_inner_collective){
-        .among = TY_CONTEXT_LANES, .kind = TY_REDUCE_SCATTER, .bytes = part * lanes, .count = 1};
+        .among = TY_CONTEXT_PARALLEL, .kind = TY_REDUCE_SCATTER, .bytes = part * ranks, .count = 1};
     return is_backward ? 2 : 1;
 }
 
 static uint32_t expert_collectives(const ty_plan *plan, uint32_t layer, ty_inner_collective *out)
 {
     const ty_layer *l = &plan->workload->layers[layer];
-    const uint32_t tensor = plan->sequence_parallel ? ty_plan_lanes(plan, TY_TENSOR_LANES) : 1;
+    const uint32_t tensor =
+        plan->sequence_parallel ? ty_plan_parallel_size(plan, TY_TENSOR_PARALLEL) : 1;
     uint64_t sent = l->output_bytes; /* of a token to each of its experts: itself, or its latent */
 
-    if (ty_plan_lanes(plan, TY_EXPERT_LANES) == 1 || !ty_layer_row_of(l)->has_experts)
+    if (ty_plan_parallel_size(plan, TY_EXPERT_PARALLEL) == 1 || !ty_layer_row_of(l)->has_experts)
         return 0;
     if (l->attributes[TY_LATENT_FEATURES] > 0)
         sent = sent / l->attributes[TY_FEATURES] * l->attributes[TY_LATENT_FEATURES];
     out[0] = (ty_inner_collective){
-        .among = TY_EXPERT_LANES,
+        .among = TY_EXPERT_PARALLEL,
         .kind = TY_ALL_TO_ALL,
-        .bytes = ty_lane_bytes(plan, sent * l->attributes[TY_EXPERTS_PER_TOKEN]) / tensor,
+        .bytes = ty_rank_bytes(plan, sent * l->attributes[TY_EXPERTS_PER_TOKEN]) / tensor,
         .count = 2,
         .experts = (uint32_t)l->attributes[TY_EXPERTS],
         .chosen = (uint32_t)l->attributes[TY_EXPERTS_PER_TOKEN]};

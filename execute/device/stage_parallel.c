@@ -2,20 +2,20 @@
  * values, or in floats where sums are floats. */
 #include "stage.h"
 
-static ty_status exchange(ty_stage_device *stage, ty_lane_kind among, ty_collective_kind kind,
+static ty_status exchange(ty_stage_device *stage, ty_parallelism among, ty_collective_kind kind,
                           ty_element element, void *data, uint64_t count, ty_error *error)
 {
     return stage->backend->exchange(
         stage,
-        &(ty_lane_exchange){
+        &(ty_parallel_exchange){
             .among = among, .kind = kind, .element = element, .data = data, .count = count},
         error);
 }
 
-ty_status stage_lanes_all_reduce(ty_stage_device *stage, bool is_maximum, uint64_t count,
+ty_status stage_ranks_all_reduce(ty_stage_device *stage, bool is_maximum, uint64_t count,
                                  float *data, ty_error *error)
 {
-    return exchange(stage, TY_TENSOR_LANES, TY_ALL_REDUCE,
+    return exchange(stage, TY_TENSOR_PARALLEL, TY_ALL_REDUCE,
                     is_maximum ? TY_ELEMENT_LARGEST_FLOAT : TY_ELEMENT_FLOAT, data, count, error);
 }
 
@@ -33,17 +33,17 @@ static bool is_in_order(const stage_pieces *p)
 }
 
 /* This rank's piece of a message. */
-static void *own_piece(const ty_stage_device *stage, ty_lane_kind among, const stage_pieces *p,
+static void *own_piece(const ty_stage_device *stage, ty_parallelism among, const stage_pieces *p,
                        void *message)
 {
-    const ty_lane_group *lanes = &stage->options.lanes;
-    const uint32_t position = among == TY_TENSOR_LANES ? lanes->position : lanes->context_position;
+    const ty_parallel_group *parallel = &stage->options.parallel;
+    const uint32_t position = among == TY_TENSOR_PARALLEL ? parallel->tp_rank : parallel->cp_rank;
 
     return (char *)message + position * piece_count(p) * stage->element;
 }
 
 /* All pieces of a message; that of this rank is there. */
-static ty_status pieces_gather(ty_stage_device *stage, ty_lane_kind among, const stage_pieces *p,
+static ty_status pieces_gather(ty_stage_device *stage, ty_parallelism among, const stage_pieces *p,
                                void *message, ty_error *error)
 {
     return exchange(stage, among, TY_ALL_GATHER, stage->element_kind, message, piece_count(p),
@@ -51,19 +51,19 @@ static ty_status pieces_gather(ty_stage_device *stage, ty_lane_kind among, const
 }
 
 /* This rank's piece of the sum of all ranks' messages. */
-static ty_status pieces_sum(ty_stage_device *stage, ty_lane_kind among, const stage_pieces *p,
+static ty_status pieces_sum(ty_stage_device *stage, ty_parallelism among, const stage_pieces *p,
                             void *message, ty_error *error)
 {
     return exchange(stage, among, TY_REDUCE_SCATTER, stage->element_kind, message,
-                    p->lanes * piece_count(p), error);
+                    p->ranks * piece_count(p), error);
 }
 
 /* A tensor [B, T, D] as [n][B][T / n][D] for n ranks. */
 static stage_pieces tensor_pieces(const ty_stage_device *stage, const ty_shape *whole)
 {
-    const uint64_t lanes = lane_count(&stage->options);
+    const uint64_t ranks = tp_size_of(&stage->options);
 
-    return (stage_pieces){stage_batch(stage), lanes, 1, ty_shape_elements(whole) / lanes};
+    return (stage_pieces){stage_batch(stage), ranks, 1, ty_shape_elements(whole) / ranks};
 }
 
 /* A tensor of that shape per sample from the ranks' shards of its sequence. */
@@ -71,12 +71,12 @@ static ty_status gather(ty_stage_device *stage, const ty_shape *shape, const voi
                         ty_error *error)
 {
     const stage_pieces p = tensor_pieces(stage, shape);
-    void *message = is_in_order(&p) ? whole : stage->lane_message;
+    void *message = is_in_order(&p) ? whole : stage->parallel_message;
     ty_status status;
 
     stage->backend->accumulate(stage, piece_count(&p), own, false,
-                               own_piece(stage, TY_TENSOR_LANES, &p, message));
-    status = pieces_gather(stage, TY_TENSOR_LANES, &p, message, error);
+                               own_piece(stage, TY_TENSOR_PARALLEL, &p, message));
+    status = pieces_gather(stage, TY_TENSOR_PARALLEL, &p, message, error);
     if (status == TY_OK && !is_in_order(&p))
         stage->backend->from_pieces(stage, &p, message, whole);
     return status;
@@ -86,24 +86,24 @@ static ty_status sum_scattered(ty_stage_device *stage, const ty_shape *shape, vo
                                bool adds, void *to, ty_error *error)
 {
     const stage_pieces p = tensor_pieces(stage, shape);
-    void *message = is_in_order(&p) ? summand : stage->lane_message;
+    void *message = is_in_order(&p) ? summand : stage->parallel_message;
     ty_status status;
 
     if (!is_in_order(&p))
         stage->backend->to_pieces(stage, &p, summand, message);
-    status = pieces_sum(stage, TY_TENSOR_LANES, &p, message, error);
+    status = pieces_sum(stage, TY_TENSOR_PARALLEL, &p, message, error);
     if (status == TY_OK)
         stage->backend->accumulate(stage, piece_count(&p),
-                                   own_piece(stage, TY_TENSOR_LANES, &p, message), adds, to);
+                                   own_piece(stage, TY_TENSOR_PARALLEL, &p, message), adds, to);
     return status;
 }
 
 static stage_pieces context_pieces(const ty_stage_device *stage, const stage_context_rows *rows)
 {
-    const uint64_t lanes = lane_context_count(&stage->options);
+    const uint64_t ranks = cp_size_of(&stage->options);
 
-    return (stage_pieces){stage_batch(stage), lanes, TY_CONTEXT_RUNS,
-                          rows->sequence / lanes / TY_CONTEXT_RUNS * rows->columns};
+    return (stage_pieces){stage_batch(stage), ranks, TY_CONTEXT_RUNS,
+                          rows->sequence / ranks / TY_CONTEXT_RUNS * rows->columns};
 }
 
 ty_status stage_context_gather(ty_stage_device *stage, const stage_context_rows *rows,
@@ -113,9 +113,9 @@ ty_status stage_context_gather(ty_stage_device *stage, const stage_context_rows 
     ty_status status;
 
     stage->backend->copy_rows(stage, piece_count(&p) / rows->columns, rows->columns, own,
-                              rows->stride, false, own_piece(stage, TY_CONTEXT_LANES, &p, message),
-                              rows->columns);
-    status = pieces_gather(stage, TY_CONTEXT_LANES, &p, message, error);
+                              rows->stride, false,
+                              own_piece(stage, TY_CONTEXT_PARALLEL, &p, message), rows->columns);
+    status = pieces_gather(stage, TY_CONTEXT_PARALLEL, &p, message, error);
     if (status == TY_OK)
         stage->backend->from_pieces(stage, &p, message, whole);
     return status;
@@ -128,17 +128,17 @@ ty_status stage_context_scatter(ty_stage_device *stage, const stage_context_rows
     ty_status status;
 
     stage->backend->to_pieces(stage, &p, whole, message);
-    status = pieces_sum(stage, TY_CONTEXT_LANES, &p, message, error);
+    status = pieces_sum(stage, TY_CONTEXT_PARALLEL, &p, message, error);
     if (status == TY_OK)
         stage->backend->copy_rows(stage, piece_count(&p) / rows->columns, rows->columns,
-                                  own_piece(stage, TY_CONTEXT_LANES, &p, message), rows->columns,
+                                  own_piece(stage, TY_CONTEXT_PARALLEL, &p, message), rows->columns,
                                   false, own, rows->stride);
     return status;
 }
 
 /* ---- A divided layer's operands ---- */
 
-ty_status stage_lanes_sum(ty_stage_device *stage, const stage_node *node, const ty_shape *shape,
+ty_status stage_ranks_sum(ty_stage_device *stage, const stage_node *node, const ty_shape *shape,
                           void *summand, bool adds, void *to, ty_error *error)
 {
     const uint64_t count = ty_shape_elements(shape) * stage_batch(stage);
@@ -146,10 +146,10 @@ ty_status stage_lanes_sum(ty_stage_device *stage, const stage_node *node, const 
 
     if (!node->is_divided || to == NULL)
         return TY_OK; /* it is there */
-    if (stage->options.lanes.divides_sequence)
+    if (stage->options.parallel.divides_sequence)
         return sum_scattered(stage, shape, summand, adds, to, error);
-    status =
-        exchange(stage, TY_TENSOR_LANES, TY_ALL_REDUCE, stage->element_kind, summand, count, error);
+    status = exchange(stage, TY_TENSOR_PARALLEL, TY_ALL_REDUCE, stage->element_kind, summand, count,
+                      error);
     if (status == TY_OK && (summand != to || adds))
         stage->backend->accumulate(stage, count, summand, adds, to);
     return status;

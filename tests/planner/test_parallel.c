@@ -1,4 +1,4 @@
-/* Lanes of all kinds: their numbers, what a plan may say of them, what each has and what they tell
+/* Ranks of all kinds: their numbers, what a plan may say of them, what each has and what they tell
  * each other, against figures worked out by hand. */
 #include "cost/kernels.h"
 #include "gpu_scratch.h"
@@ -46,12 +46,12 @@ static ty_workload *small_moe(void)
     return w;
 }
 
-typedef struct lanes_row {
+typedef struct sizes_row {
     uint32_t tensor, context, expert, zero;
     uint32_t global_batch, micro_batch;
-} lanes_row;
+} sizes_row;
 
-static ty_plan *plan_on(const char *cluster_text, const ty_workload *w, const lanes_row *row)
+static ty_plan *plan_on(const char *cluster_text, const ty_workload *w, const sizes_row *row)
 {
     ty_plan_options options = ty_plan_options_default();
     ty_cluster *cluster = NULL;
@@ -79,7 +79,7 @@ static ty_plan *plan_on(const char *cluster_text, const ty_workload *w, const la
 
 static ty_plan *small_plan(uint32_t tensor, uint32_t context, uint32_t expert, uint32_t zero)
 {
-    const lanes_row row = {tensor, context, expert, zero, 64, expert > 4 ? expert : 4};
+    const sizes_row row = {tensor, context, expert, zero, 64, expert > 4 ? expert : 4};
     ty_workload *w = small_moe();
     ty_plan *plan = plan_on("1x dgx-h100", w, &row);
 
@@ -91,32 +91,33 @@ static ty_plan *small_plan(uint32_t tensor, uint32_t context, uint32_t expert, u
 
 /* ---- Numbers ------------------------------------------------------------------------------- */
 
-Test(lanes, numbers_are_as_the_header_says)
+Test(ranks, numbers_are_as_the_header_says)
 {
     for (uint32_t code = 0; code < 27; code++) {
         const uint32_t n[] = {1 + code % 3, 1 + code / 3 % 3, 1 + code / 9};
         const ty_plan plan = {
             .tensor_parallel = n[0], .context_parallel = n[1], .expert_parallel = n[2]};
-        cr_assert_eq(ty_plan_width(&plan), n[0] * n[1] * n[2]);
+        cr_assert_eq(ty_plan_replica_ranks(&plan), n[0] * n[1] * n[2]);
         for (uint32_t e = 0; e < n[2]; e++)
             for (uint32_t c = 0; c < n[1]; c++)
                 for (uint32_t t = 0; t < n[0]; t++) {
-                    const uint32_t lane = (e * n[1] + c) * n[0] + t;
+                    const uint32_t replica_rank = (e * n[1] + c) * n[0] + t;
                     for (uint32_t i = 0; i < n[0]; i++)
-                        cr_expect_eq(ty_plan_lane_along(&plan, TY_TENSOR_LANES, lane, i),
+                        cr_expect_eq(ty_plan_rank_along(&plan, TY_TENSOR_PARALLEL, replica_rank, i),
                                      (e * n[1] + c) * n[0] + i);
                     for (uint32_t i = 0; i < n[1]; i++)
-                        cr_expect_eq(ty_plan_lane_along(&plan, TY_CONTEXT_LANES, lane, i),
-                                     (e * n[1] + i) * n[0] + t);
+                        cr_expect_eq(
+                            ty_plan_rank_along(&plan, TY_CONTEXT_PARALLEL, replica_rank, i),
+                            (e * n[1] + i) * n[0] + t);
                     for (uint32_t i = 0; i < n[2]; i++)
-                        cr_expect_eq(ty_plan_lane_along(&plan, TY_EXPERT_LANES, lane, i),
+                        cr_expect_eq(ty_plan_rank_along(&plan, TY_EXPERT_PARALLEL, replica_rank, i),
                                      (i * n[1] + c) * n[0] + t);
                 }
     }
 }
 
-/* Each lane is in one group, with those that have the same gradients and no others. */
-Test(lanes, groups_have_the_same_gradients)
+/* Each rank is in one group, with those that have the same gradients and no others. */
+Test(ranks, groups_have_the_same_gradients)
 {
     for (uint32_t code = 0; code < 54; code++) {
         const uint32_t tensor = 1 + code % 3, context = 1 + code / 3 % 3, expert = 1 + code / 9 % 3;
@@ -128,25 +129,25 @@ Test(lanes, groups_have_the_same_gradients)
                               .stages = stages};
         const ty_bucket bucket = {.stage = 1, .of_experts = code >= 27, .tied_stage = TY_NO_STAGE};
         const uint32_t width = tensor * context * expert;
-        const uint32_t lanes = ty_bucket_lane_count(&plan, &bucket);
+        const uint32_t ranks = ty_bucket_rank_count(&plan, &bucket);
         const uint32_t groups = ty_bucket_group_count(&plan, &bucket);
-        uint32_t seen = 0, processes[2 * 27];
+        uint32_t seen = 0, members[2 * 27];
 
-        cr_assert_eq(lanes, bucket.of_experts ? context : context * expert);
-        cr_assert_eq(groups * lanes, width);
+        cr_assert_eq(ranks, bucket.of_experts ? context : context * expert);
+        cr_assert_eq(groups * ranks, width);
         for (uint32_t g = 0; g < groups; g++) {
-            const uint32_t first = ty_bucket_lane(&plan, &bucket, g, 0);
-            cr_expect_eq(ty_bucket_processes(&plan, &bucket, g, processes), 2 * lanes);
-            for (uint32_t i = 0; i < lanes; i++) {
-                const uint32_t lane = ty_bucket_lane(&plan, &bucket, g, i);
-                cr_assert(lane < width);
-                seen |= 1u << lane;
+            const uint32_t first = ty_bucket_rank(&plan, &bucket, g, 0);
+            cr_expect_eq(ty_bucket_ranks(&plan, &bucket, g, members), 2 * ranks);
+            for (uint32_t i = 0; i < ranks; i++) {
+                const uint32_t replica_rank = ty_bucket_rank(&plan, &bucket, g, i);
+                cr_assert(replica_rank < width);
+                seen |= 1u << replica_rank;
                 for (uint32_t q = 0; q < 2; q++) /* behind the first stage's three ranks */
-                    cr_expect_eq(processes[q * lanes + i], (3 + q) * width + lane);
-                cr_expect_eq(ty_bucket_group_of(&plan, &bucket, lane), g);
-                cr_expect_eq(lane % tensor, first % tensor);
+                    cr_expect_eq(members[q * ranks + i], (3 + q) * width + replica_rank);
+                cr_expect_eq(ty_bucket_group_of(&plan, &bucket, replica_rank), g);
+                cr_expect_eq(replica_rank % tensor, first % tensor);
                 if (bucket.of_experts)
-                    cr_expect_eq(lane / (tensor * context), first / (tensor * context));
+                    cr_expect_eq(replica_rank / (tensor * context), first / (tensor * context));
             }
         }
         cr_expect_eq(seen, (1u << width) - 1);
@@ -176,7 +177,7 @@ static void local_steps(ty_plan *p)
 {
     p->workload->local_steps = 4;
 }
-static void experts_without_lanes(ty_plan *p)
+static void experts_without_expert_parallel(ty_plan *p)
 {
     p->expert_parallel = 1;
     p->context_parallel = 4;
@@ -201,7 +202,7 @@ static void other_bytes(ty_plan *p)
     p->buckets[1].gradient_bytes *= 2;
 }
 
-Test(lanes, what_does_not_fit_is_refused)
+Test(ranks, what_does_not_fit_is_refused)
 {
     static const struct {
         void (*change)(ty_plan *plan);
@@ -214,7 +215,7 @@ Test(lanes, what_does_not_fit_is_refused)
         {odd_micro_batches, "/expert_parallel: found 2: expert parallel 2: micro-batches of 1 "
                             "samples, expected a multiple of it"},
         {local_steps, "/context_parallel: found 2: expected 1 where replicas take local steps"},
-        {experts_without_lanes, "/buckets/1/of_experts: found true"},
+        {experts_without_expert_parallel, "/buckets/1/of_experts: found true"},
         {experts_first, "/buckets/0/of_experts: found true"},
         {no_experts, "/buckets/1: expected the experts of layers 0 to 7"},
         {other_layers, "/buckets/1: expected the experts of layers 0 to 7"},
@@ -236,7 +237,7 @@ Test(lanes, what_does_not_fit_is_refused)
     }
 }
 
-Test(lanes, workloads_that_are_not_of_tokens_have_no_context_lanes)
+Test(ranks, workloads_that_are_not_of_tokens_have_no_context_ranks)
 {
     static const struct {
         const char *name, *context, *expert;
@@ -267,12 +268,12 @@ Test(lanes, workloads_that_are_not_of_tokens_have_no_context_lanes)
     }
 }
 
-/* Heads, key heads, hidden features and sequences against lanes; small-moe's experts have 32. */
-Test(lanes, tensor_lanes_divide_what_they_must)
+/* Heads, key heads, hidden features and sequences against ranks; small-moe's experts have 32. */
+Test(ranks, tensor_ranks_divide_what_they_must)
 {
     static const struct {
         const char *name;
-        uint32_t lanes;
+        uint32_t ranks;
         bool divides_sequence;
         const char *message; /* NULL: can be divided */
         const char *run;     /* the worker's, where a plan may be made */
@@ -282,8 +283,8 @@ Test(lanes, tensor_lanes_divide_what_they_must)
         {"gpt2", 6, true, "has sequences of 1024, which sequence parallelism divides by 6", NULL},
         {"gpt2", 4, true, NULL, NULL},
         {"llama-3.1-70b", 8, true, NULL, NULL},
-        {"llama-3.1-70b", 16, true, NULL, "found 8 key and value heads among 16 lanes"},
-        {"small-moe", 8, true, NULL, "found 2 key and value heads among 8 lanes"},
+        {"llama-3.1-70b", 16, true, NULL, "found 8 key and value heads among 16 ranks"},
+        {"small-moe", 8, true, NULL, "found 2 key and value heads among 8 ranks"},
         {"small-moe", 2, false, NULL, NULL},
         {"small-moe", 3, false, "has heads 8, expected a divisor of it", NULL},
         {"lenet", 2, false, "has no attention, mlp or moe layer", NULL},
@@ -292,16 +293,16 @@ Test(lanes, tensor_lanes_divide_what_they_must)
 
     for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
         ty_workload *w = strcmp(rows[i].name, "small-moe") == 0 ? small_moe() : NULL;
-        const uint32_t parts = rows[i].divides_sequence ? rows[i].lanes : 1;
+        const uint32_t parts = rows[i].divides_sequence ? rows[i].ranks : 1;
         ty_error error = {0};
         if (w == NULL)
             cr_assert_eq(ty_workload_open(rows[i].name, &w, &error), TY_OK, "%s", error.message);
-        cr_expect_eq(ty_tensor_check(w, rows[i].lanes, parts, &error),
+        cr_expect_eq(ty_tensor_check(w, rows[i].ranks, parts, &error),
                      rows[i].message == NULL ? TY_OK : TY_EINVAL, "row %zu: %s", i, error.message);
         if (rows[i].message != NULL)
             cr_expect_not_null(strstr(error.message, rows[i].message), "row %zu: %s", i,
                                error.message);
-        cr_expect_eq(ty_tensor_run_check(w, rows[i].lanes, parts, 0, w->layer_count, &error),
+        cr_expect_eq(ty_tensor_run_check(w, rows[i].ranks, parts, 0, w->layer_count, &error),
                      rows[i].message != NULL ? TY_EINVAL
                      : rows[i].run != NULL   ? TY_EUNSUPPORTED
                                              : TY_OK,
@@ -312,8 +313,8 @@ Test(lanes, tensor_lanes_divide_what_they_must)
     }
 }
 
-/* Three groups of keys for twelve heads: 3, 6 and 12 lanes will do, 2 and 4 will not. */
-Test(lanes, key_heads_divide_lanes_or_are_divided)
+/* Three groups of keys for twelve heads: 3, 6 and 12 ranks will do, 2 and 4 will not. */
+Test(ranks, key_heads_divide_ranks_or_are_divided)
 {
     ty_builder *b = ty_builder_new("groups", TY_INPUT_TOKEN, &(ty_shape){1, {TOKENS}});
     ty_workload *w = NULL;
@@ -322,12 +323,12 @@ Test(lanes, key_heads_divide_lanes_or_are_divided)
     x = ty_builder_attention(b, x, 12, 3, HEAD_SIZE, false, true);
     ty_builder_loss(b, ty_builder_linear(b, x, WORDS, false));
     cr_assert_eq(ty_builder_finish(b, &w, NULL), TY_OK);
-    for (uint32_t lanes = 1; lanes <= 12; lanes++) {
+    for (uint32_t ranks = 1; ranks <= 12; ranks++) {
         ty_error error = {0};
-        const bool can = lanes == 1 || lanes == 3 || lanes == 6 || lanes == 12;
-        cr_expect_eq(ty_tensor_check(w, lanes, 1, &error), can ? TY_OK : TY_EINVAL, "%u: %s", lanes,
+        const bool can = ranks == 1 || ranks == 3 || ranks == 6 || ranks == 12;
+        cr_expect_eq(ty_tensor_check(w, ranks, 1, &error), can ? TY_OK : TY_EINVAL, "%u: %s", ranks,
                      error.message);
-        if (lanes == 2 || lanes == 4)
+        if (ranks == 2 || ranks == 4)
             cr_expect_not_null(
                 strstr(error.message, "has kv_heads 3, expected a divisor or a multiple of it"),
                 "%s", error.message);
@@ -335,9 +336,9 @@ Test(lanes, key_heads_divide_lanes_or_are_divided)
     ty_workload_free(w);
 }
 
-/* What is proposed for this machine's cores, its worker can run: of two key heads not four lanes,
+/* What is proposed for this machine's cores, its worker can run: of two key heads not four ranks,
  * which would fit everything else, and of an odd sequence no parts. */
-Test(lanes, searches_propose_what_the_worker_can_run)
+Test(ranks, searches_propose_what_the_worker_can_run)
 {
     static char machine[] = "test machine";
     static ty_transfer_time transfers[] = {{1 << 10, 1e-5, 1e-5}, {1 << 20, 1e-4, 1e-4}};
@@ -388,7 +389,7 @@ static char *json_of(const ty_plan *plan)
     return json;
 }
 
-Test(lanes, files_keep_them)
+Test(ranks, files_keep_them)
 {
     static const uint32_t degrees[][3] = {{1, 1, 1}, {1, 2, 1}, {1, 1, 4}, {2, 2, 2}};
 
@@ -415,12 +416,13 @@ Test(lanes, files_keep_them)
     }
 }
 
-/* ---- What each lane has, by hand ----------------------------------------------------------- */
+/* ---- What each rank has, by hand ----------------------------------------------------------- */
 
-Test(lanes, gradients_of_buckets)
+Test(ranks, gradients_of_buckets)
 {
     ty_plan *plan = small_plan(2, 2, 2, 0);
-    /* Norms are whole on each lane; all else is divided by two tensor lanes, experts by two more.
+    /* Norms are whole on each rank; all else is divided by two tensor-parallel ranks, experts by
+     * two more.
      */
     const uint64_t dense = 2 * FEATURES + (2ull * WORDS * FEATURES + ROUTER_ELEMENTS +
                                            FEATURES * 2 * (HEADS + KV_HEADS) * HEAD_SIZE) /
@@ -435,9 +437,9 @@ Test(lanes, gradients_of_buckets)
     ty_plan_free(plan);
 }
 
-#define INNER(lanes, collective, size, times)                                                      \
+#define INNER(ranks, collective, size, times)                                                      \
     {                                                                                              \
-        .among = (lanes), .kind = (collective), .bytes = (size), .count = (times)                  \
+        .among = (ranks), .kind = (collective), .bytes = (size), .count = (times)                  \
     }
 
 static void expect_inner(const ty_plan *plan, uint32_t layer, bool is_backward,
@@ -456,35 +458,36 @@ static void expect_inner(const ty_plan *plan, uint32_t layer, bool is_backward,
     }
 }
 
-Test(lanes, collectives_inside_a_rank)
+Test(ranks, collectives_inside_a_rank)
 {
-    /* 4 samples a micro-batch: 2 for each expert lane, 32 tokens of each for each context lane. */
+    /* 4 samples a micro-batch: 2 for each expert-parallel rank, 32 tokens of each for each
+     * context-parallel rank. */
     const uint64_t tokens = 2 * 32, row = tokens * FEATURES * 4;
     const uint64_t keys = tokens * (KV_HEADS / 2) * 2 * HEAD_SIZE * 4;
     ty_plan *plan = small_plan(2, 2, 2, 0);
 
     expect_inner(plan, 2, false,
-                 (const ty_inner_collective[]){INNER(TY_TENSOR_LANES, TY_ALL_REDUCE, row, 1),
-                                               INNER(TY_CONTEXT_LANES, TY_ALL_GATHER, keys, 1)},
+                 (const ty_inner_collective[]){INNER(TY_TENSOR_PARALLEL, TY_ALL_REDUCE, row, 1),
+                                               INNER(TY_CONTEXT_PARALLEL, TY_ALL_GATHER, keys, 1)},
                  2);
     expect_inner(
         plan, 2, true,
-        (const ty_inner_collective[]){INNER(TY_TENSOR_LANES, TY_ALL_REDUCE, row, 1),
-                                      INNER(TY_CONTEXT_LANES, TY_ALL_GATHER, keys, 1),
-                                      INNER(TY_CONTEXT_LANES, TY_REDUCE_SCATTER, 2 * keys, 1)},
+        (const ty_inner_collective[]){INNER(TY_TENSOR_PARALLEL, TY_ALL_REDUCE, row, 1),
+                                      INNER(TY_CONTEXT_PARALLEL, TY_ALL_GATHER, keys, 1),
+                                      INNER(TY_CONTEXT_PARALLEL, TY_REDUCE_SCATTER, 2 * keys, 1)},
         3);
     for (int pass = 0; pass < 2; pass++)
         expect_inner(
             plan, MOE_LAYER, pass == 1,
-            (const ty_inner_collective[]){INNER(TY_TENSOR_LANES, TY_ALL_REDUCE, row, 1),
-                                          INNER(TY_EXPERT_LANES, TY_ALL_TO_ALL, 2 * row, 2)},
+            (const ty_inner_collective[]){INNER(TY_TENSOR_PARALLEL, TY_ALL_REDUCE, row, 1),
+                                          INNER(TY_EXPERT_PARALLEL, TY_ALL_TO_ALL, 2 * row, 2)},
             2);
     expect_inner(plan, 1, false, NULL, 0);
     plan->workload->layers[MOE_LAYER].attributes[TY_LATENT_FEATURES] = FEATURES / 4;
     expect_inner(
         plan, MOE_LAYER, false,
-        (const ty_inner_collective[]){INNER(TY_TENSOR_LANES, TY_ALL_REDUCE, row, 1),
-                                      INNER(TY_EXPERT_LANES, TY_ALL_TO_ALL, 2 * row / 4, 2)},
+        (const ty_inner_collective[]){INNER(TY_TENSOR_PARALLEL, TY_ALL_REDUCE, row, 1),
+                                      INNER(TY_EXPERT_PARALLEL, TY_ALL_TO_ALL, 2 * row / 4, 2)},
         2);
     ty_plan_free(plan);
     plan = small_plan(1, 1, 1, 0);
@@ -495,7 +498,7 @@ Test(lanes, collectives_inside_a_rank)
 
 /* Two experts a token keep two copies of it; of a quarter's latents two copies, what they are made
  * of and what is made of them: half as much. */
-Test(lanes, experts_keep_latents)
+Test(ranks, experts_keep_latents)
 {
     ty_plan *plan = small_plan(1, 1, 1, 0);
     ty_program *program = NULL;
@@ -514,17 +517,17 @@ Test(lanes, experts_keep_latents)
     ty_plan_free(plan);
 }
 
-/* With the sequence divided a lane keeps its own tokens: backward gathers the gradient and, of
+/* With the sequence divided a rank keeps its own tokens: backward gathers the gradient and, of
  * trained layers, the input anew. There is room for what is gathered and what is to be scattered.
  */
-Test(lanes, sequence_parallelism_gathers_again)
+Test(ranks, sequence_parallelism_gathers_again)
 {
     ty_plan *plan = small_plan(2, 1, 1, 0);
     const uint64_t row = (uint64_t)plan->micro_batch_size * TOKENS * FEATURES * 4;
-    const ty_inner_collective once[] = {INNER(TY_TENSOR_LANES, TY_ALL_GATHER, row / 2, 1),
-                                        INNER(TY_TENSOR_LANES, TY_REDUCE_SCATTER, row, 1)};
-    const ty_inner_collective twice[] = {INNER(TY_TENSOR_LANES, TY_ALL_GATHER, row / 2, 2),
-                                         INNER(TY_TENSOR_LANES, TY_REDUCE_SCATTER, row, 1)};
+    const ty_inner_collective once[] = {INNER(TY_TENSOR_PARALLEL, TY_ALL_GATHER, row / 2, 1),
+                                        INNER(TY_TENSOR_PARALLEL, TY_REDUCE_SCATTER, row, 1)};
+    const ty_inner_collective twice[] = {INNER(TY_TENSOR_PARALLEL, TY_ALL_GATHER, row / 2, 2),
+                                         INNER(TY_TENSOR_PARALLEL, TY_REDUCE_SCATTER, row, 1)};
     const uint32_t output = plan->workload->layer_count - 2;
     const uint64_t communication = plan->memory[0].communication_bytes;
     ty_program *program = NULL;
@@ -546,9 +549,9 @@ Test(lanes, sequence_parallelism_gathers_again)
     ty_plan_free(plan);
 }
 
-/* Of two key heads for eight lanes each lane makes an eighth of the projections, (8 + 2 x 2) heads
- * of 4 numbers a token, and all are gathered; with as many lanes as key heads nothing is. */
-Test(lanes, few_key_heads_are_gathered)
+/* Of two key heads for eight ranks each rank makes an eighth of the projections, (8 + 2 x 2) heads
+ * of 4 numbers a token, and all are gathered; with as many ranks as key heads nothing is. */
+Test(ranks, few_key_heads_are_gathered)
 {
     ty_plan *plan = small_plan(8, 1, 1, 0), *enough = small_plan(2, 1, 1, 0);
     const uint64_t projected =
@@ -557,16 +560,17 @@ Test(lanes, few_key_heads_are_gathered)
 
     expect_inner(
         plan, 2, false,
-        (const ty_inner_collective[]){INNER(TY_TENSOR_LANES, TY_ALL_REDUCE, row, 1),
-                                      INNER(TY_TENSOR_LANES, TY_ALL_GATHER, projected / 8, 1)},
+        (const ty_inner_collective[]){INNER(TY_TENSOR_PARALLEL, TY_ALL_REDUCE, row, 1),
+                                      INNER(TY_TENSOR_PARALLEL, TY_ALL_GATHER, projected / 8, 1)},
         2);
     expect_inner(
         plan, 2, true,
-        (const ty_inner_collective[]){INNER(TY_TENSOR_LANES, TY_ALL_REDUCE, row, 1),
-                                      INNER(TY_TENSOR_LANES, TY_REDUCE_SCATTER, projected, 1)},
+        (const ty_inner_collective[]){INNER(TY_TENSOR_PARALLEL, TY_ALL_REDUCE, row, 1),
+                                      INNER(TY_TENSOR_PARALLEL, TY_REDUCE_SCATTER, projected, 1)},
         2);
     expect_inner(enough, 2, false,
-                 (const ty_inner_collective[]){INNER(TY_TENSOR_LANES, TY_ALL_REDUCE, row, 1)}, 1);
+                 (const ty_inner_collective[]){INNER(TY_TENSOR_PARALLEL, TY_ALL_REDUCE, row, 1)},
+                 1);
     ty_plan_free(plan);
     ty_plan_free(enough);
 }
@@ -574,7 +578,7 @@ Test(lanes, few_key_heads_are_gathered)
 /* ---- Costs --------------------------------------------------------------------------------- */
 
 /* Seconds of a pass over all layers as formulas have it: each layer's share of the work, and each
- * collective by NCCL's model of the lanes it is among. */
+ * collective by NCCL's model of the ranks it is among. */
 static double pass_by_hand(const ty_plan *plan, const ty_cluster *cluster, bool is_backward,
                            double *talk_s)
 {
@@ -589,14 +593,14 @@ static double pass_by_hand(const ty_plan *plan, const ty_cluster *cluster, bool 
                      TY_OK);
         work_s += is_backward ? price.backward.device_s : price.forward.device_s;
         for (uint32_t i = 0; i < count; i++) {
-            const uint32_t lanes = ty_plan_lanes(plan, inner[i].among);
+            const uint32_t ranks = ty_plan_parallel_size(plan, inner[i].among);
             ty_communicator communicator;
             ty_collective_table table;
             uint32_t devices[8];
-            for (uint32_t n = 0; n < lanes; n++)
+            for (uint32_t n = 0; n < ranks; n++)
                 devices[n] =
-                    plan->stages[0].devices[ty_plan_lane_along(plan, inner[i].among, 0, n)];
-            cr_assert_eq(ty_communicator_of(cluster, devices, lanes, &communicator, NULL), TY_OK);
+                    plan->stages[0].devices[ty_plan_rank_along(plan, inner[i].among, 0, n)];
+            cr_assert_eq(ty_communicator_of(cluster, devices, ranks, &communicator, NULL), TY_OK);
             cr_assert_eq(ty_collective_table_make(&communicator, NULL, &table, NULL), TY_OK);
             *talk_s +=
                 inner[i].count * ty_collective_seconds(&table, inner[i].kind, inner[i].bytes);
@@ -605,7 +609,7 @@ static double pass_by_hand(const ty_plan *plan, const ty_cluster *cluster, bool 
     return work_s + *talk_s;
 }
 
-Test(lanes, passes_cost_what_formulas_say)
+Test(ranks, passes_cost_what_formulas_say)
 {
     static const uint32_t degrees[][3] = {{1, 8, 1}, {1, 1, 8}, {2, 2, 2}, {1, 2, 4}, {1, 1, 1}};
     ty_cluster *cluster = NULL;
@@ -670,7 +674,7 @@ static double parts_met_by_choices(uint32_t parts, uint32_t most, uint32_t chose
     return met / choices;
 }
 
-Test(lanes, parts_of_experts_that_tokens_meet)
+Test(ranks, parts_of_experts_that_tokens_meet)
 {
     for (uint32_t parts = 1; parts <= 8; parts *= 2)
         for (uint32_t most = 1; most <= parts; most++)
@@ -685,9 +689,9 @@ Test(lanes, parts_of_experts_that_tokens_meet)
             }
 }
 
-/* What expert lanes exchange beside products costs these a part of it, and is waited for as far as
- * it lasts longer than they. */
-Test(lanes, hidden_exchanges_of_experts_last_no_longer_than_products)
+/* What expert-parallel ranks exchange beside products costs these a part of it, and is waited for
+ * as far as it lasts longer than they. */
+Test(ranks, hidden_exchanges_of_experts_last_no_longer_than_products)
 {
     static const double hidden[] = {0, 0.5, 1};
     ty_cluster *cluster = NULL;
@@ -732,21 +736,21 @@ Test(lanes, hidden_exchanges_of_experts_last_no_longer_than_products)
 
 /* ---- Memory -------------------------------------------------------------------------------- */
 
-/* Weights by hand; activations against the same tokens on one lane. */
+/* Weights by hand; activations against the same tokens on one rank. */
 /* What an accelerator has in a slot for copies of tokens that may come beyond those that do: what
  * enters an expert, and what its products read and make. */
 static double beyond_copies(const ty_plan *plan)
 {
-    const uint64_t chosen = 2, lanes = ty_plan_lanes(plan, TY_EXPERT_LANES);
+    const uint64_t chosen = 2, ranks = ty_plan_parallel_size(plan, TY_EXPERT_PARALLEL);
     const uint64_t rows =
-        plan->micro_batch_size * TOKENS / lanes / ty_plan_lanes(plan, TY_CONTEXT_LANES);
-    const uint64_t most = ty_lane_expert_rows(rows, chosen, EXPERTS, lanes);
+        plan->micro_batch_size * TOKENS / ranks / ty_plan_parallel_size(plan, TY_CONTEXT_PARALLEL);
+    const uint64_t most = ty_rank_expert_rows(rows, chosen, EXPERTS, ranks);
 
     return 4.0 * (double)((most - rows * chosen) * (FEATURES + 3 * HIDDEN)) /
-           ty_plan_lanes(plan, TY_TENSOR_LANES);
+           ty_plan_parallel_size(plan, TY_TENSOR_PARALLEL);
 }
 
-Test(lanes, memory_of_each)
+Test(ranks, memory_of_each)
 {
     static const uint32_t degrees[][3] = {{1, 2, 1}, {1, 1, 4}, {2, 2, 2}, {1, 4, 2}};
 
@@ -765,7 +769,7 @@ Test(lanes, memory_of_each)
 
         cr_expect_float_eq((double)use->parameter_bytes, own * plan->workload->element_bytes, 1);
         cr_expect_float_eq((double)use->gradient_bytes, own * 4, 1);
-        /* Gradients are of one layer at a time: with many lanes those of the experts are most. */
+        /* Gradients are of one layer at a time: with many ranks those of the experts are most. */
         cr_expect(use->activation_bytes > copies - 2 &&
                       use->activation_bytes < copies + beyond_copies(plan) + 2,
                   "row %zu: %llu bytes, expected %g to %g", i,
@@ -777,12 +781,12 @@ Test(lanes, memory_of_each)
 
 /* In 16 bits cuDNN's backward keeps two floats for every element of the queries, of one layer at a
  * time; among contexts attention is the worker's own, in no memory. */
-Test(lanes, attention_has_room_for_sums)
+Test(ranks, attention_has_room_for_sums)
 {
     static const uint32_t degrees[][2] = {{1, 1}, {4, 1}, {2, 2}};
 
     for (size_t i = 0; i < sizeof degrees / sizeof *degrees; i++) {
-        const lanes_row row = {degrees[i][0], degrees[i][1], 1, 0, 64, 2};
+        const sizes_row row = {degrees[i][0], degrees[i][1], 1, 0, 64, 2};
         const uint64_t heads = 12 / degrees[i][0], head_size = 64, tokens = 1024;
         ty_workload *w = NULL;
         ty_plan *plan;
@@ -810,7 +814,7 @@ Test(lanes, attention_has_room_for_sums)
 
 /* Beside the scratch of the largest bucket, two pieces of a ring: keys and values of all tokens,
  * their gradients, and one of both as it travels. */
-Test(lanes, context_lanes_have_room_for_all_keys)
+Test(ranks, context_ranks_have_room_for_all_keys)
 {
     ty_plan *plan = small_plan(1, 2, 1, 0);
     const double keys =
@@ -829,7 +833,7 @@ Test(lanes, context_lanes_have_room_for_all_keys)
 }
 
 /* All that is sharded lies on all devices of a group once. */
-Test(lanes, sharding_divides_by_the_devices_of_a_group)
+Test(ranks, sharding_divides_by_the_devices_of_a_group)
 {
     ty_plan *plan = small_plan(2, 2, 2, 1), *whole = small_plan(2, 2, 2, 0);
     const double states =
@@ -847,8 +851,8 @@ Test(lanes, sharding_divides_by_the_devices_of_a_group)
 
 /* ---- Programs ------------------------------------------------------------------------------ */
 
-/* One replica whose lanes share weights exchanges them; experts that no other lane has stay. */
-Test(lanes, programs_hold)
+/* One replica whose ranks share weights exchanges them; experts that no other rank has stay. */
+Test(ranks, programs_hold)
 {
     static const struct {
         uint32_t tensor, context, expert, zero, exchanges;
@@ -875,18 +879,18 @@ Test(lanes, programs_hold)
 /* ---- Searches ------------------------------------------------------------------------------ */
 
 /* What is pinned is there, and what is free is no slower than what is pinned. */
-Test(lanes, searches_find_them)
+Test(ranks, searches_find_them)
 {
     static const struct {
         const char *workload, *cluster;
-        ty_lane_kind kind;
+        ty_parallelism kind;
         ty_pin pin;
         ty_plan_dimensions dimensions;
     } rows[] = {
-        {"mixtral-8x7b", "8x dgx-h100", TY_EXPERT_LANES, TY_PIN_EXPERT, {.expert_parallel = 8}},
+        {"mixtral-8x7b", "8x dgx-h100", TY_EXPERT_PARALLEL, TY_PIN_EXPERT, {.expert_parallel = 8}},
         {"llama-3.1-70b sequence=32768",
          "16x dgx-h100",
-         TY_CONTEXT_LANES,
+         TY_CONTEXT_PARALLEL,
          TY_PIN_CONTEXT,
          {.context_parallel = 4}},
     };
@@ -908,9 +912,9 @@ Test(lanes, searches_find_them)
         options.dimensions = rows[i].dimensions;
         cr_assert_eq(ty_plan_search(w, cluster, NULL, &options, &plan, &error), TY_OK, "%s",
                      error.message);
-        cr_expect(ty_plan_lanes(plan, rows[i].kind) > 1, "%s", plan->strategy);
+        cr_expect(ty_plan_parallel_size(plan, rows[i].kind) > 1, "%s", plan->strategy);
         cr_expect_eq(ty_plan_check(plan, "plan", &error), TY_OK, "%s", error.message);
-        cr_expect(strstr(plan->strategy, ty_lane_kind_name(rows[i].kind)) != NULL, "%s",
+        cr_expect(strstr(plan->strategy, ty_parallelism_name(rows[i].kind)) != NULL, "%s",
                   plan->strategy);
         cr_expect_leq(open->prediction.step_time_s, plan->prediction.step_time_s * (1 + 1e-9),
                       "%s against %s", open->strategy, plan->strategy);

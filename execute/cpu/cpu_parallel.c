@@ -6,9 +6,9 @@
 /* Of piece i of [n][B][runs] the place in [B][n * runs], as ty_context_run_start has it. */
 static uint64_t place_of(const stage_pieces *p, uint64_t i)
 {
-    const uint64_t run = i % p->runs, b = i / p->runs % p->batch, lane = i / p->runs / p->batch;
+    const uint64_t run = i % p->runs, b = i / p->runs % p->batch, rank = i / p->runs / p->batch;
 
-    return b * p->lanes * p->runs + (run == 0 ? lane : p->lanes * p->runs - 1 - lane);
+    return b * p->ranks * p->runs + (run == 0 ? rank : p->ranks * p->runs - 1 - rank);
 }
 
 void cpu_to_pieces(const ty_stage_device *stage, const stage_pieces *p, const void *whole,
@@ -18,7 +18,7 @@ void cpu_to_pieces(const ty_stage_device *stage, const stage_pieces *p, const vo
     float *to = message;
 
     (void)stage;
-    for (uint64_t i = 0; i < p->lanes * p->batch * p->runs; i++)
+    for (uint64_t i = 0; i < p->ranks * p->batch * p->runs; i++)
         memcpy(to + i * p->run, from + place_of(p, i) * p->run, p->run * sizeof *to);
 }
 
@@ -29,7 +29,7 @@ void cpu_from_pieces(const ty_stage_device *stage, const stage_pieces *p, const 
     float *to = whole;
 
     (void)stage;
-    for (uint64_t i = 0; i < p->lanes * p->batch * p->runs; i++)
+    for (uint64_t i = 0; i < p->ranks * p->batch * p->runs; i++)
         memcpy(to + place_of(p, i) * p->run, from + i * p->run, p->run * sizeof *to);
 }
 
@@ -39,7 +39,7 @@ void cpu_from_pieces(const ty_stage_device *stage, const stage_pieces *p, const 
 static ty_status input_find(ty_stage_device *stage, const stage_node *node, uint32_t slot,
                             const cpu_input_product *product, const float **out, ty_error *error)
 {
-    float *room = product->x != NULL ? product->x : stage->lane_whole;
+    float *room = product->x != NULL ? product->x : stage->gather_workspace;
 
     *out = room;
     if (!stage_gathers(stage, node)) {
@@ -65,7 +65,7 @@ ty_status cpu_input_product_forward(ty_stage_device *stage, const stage_node *no
         product->has_bias ? cpu_parameters(stage, node, product->bias) + product->first_row : NULL;
     const float *x;
     const ty_status status =
-        cpu_whole_input(stage, node, product->input, slot, stage->lane_whole, &x, error);
+        cpu_whole_input(stage, node, product->input, slot, stage->gather_workspace, &x, error);
 
     if (status == TY_OK)
         cpu_affine(product->rows, product->in, product->out, x,
@@ -108,7 +108,7 @@ ty_status cpu_input_product_backward(ty_stage_device *stage, const stage_node *n
     cpu_affine_backward(product->rows, product->in, product->out, x, weight, dy, &of_weights);
     /* The input's gradient may lie where the whole input was. */
     cpu_affine_backward(product->rows, product->in, product->out, x, weight, dy, &of_input);
-    return stage_lanes_sum(stage, node, input == 0 ? &node->whole_input : &node->whole_output,
+    return stage_ranks_sum(stage, node, input == 0 ? &node->whole_input : &node->whole_output,
                            summand, node->adds[input], dx, error);
 }
 
@@ -120,9 +120,9 @@ ty_status cpu_output_product_forward(ty_stage_device *stage, const stage_node *n
     cpu_affine(product->rows, product->in, product->out, product->x,
                cpu_parameters(stage, node, product->weight), NULL, summand);
     if (product->has_bias)
-        cpu_add_lane_bias(stage, product->rows, product->out,
-                          cpu_parameters(stage, node, product->bias), summand);
-    return stage_lanes_sum(stage, node, &node->whole_output, summand, false, y, error);
+        cpu_add_tp_bias(stage, product->rows, product->out,
+                        cpu_parameters(stage, node, product->bias), summand);
+    return stage_ranks_sum(stage, node, &node->whole_output, summand, false, y, error);
 }
 
 ty_status cpu_output_product_backward(ty_stage_device *stage, const stage_node *node, uint32_t slot,
@@ -139,23 +139,24 @@ ty_status cpu_output_product_backward(ty_stage_device *stage, const stage_node *
     ty_status status = TY_OK;
 
     if (dy == NULL || stage->part != STAGE_WEIGHTS)
-        status = cpu_whole_gradient(
-            stage, node, slot, product->dy != NULL ? product->dy : stage->lane_whole, &dy, error);
+        status = cpu_whole_gradient(stage, node, slot,
+                                    product->dy != NULL ? product->dy : stage->gather_workspace,
+                                    &dy, error);
     if (status != TY_OK)
         return status;
     cpu_affine_backward(product->rows, product->in, product->out, product->x,
                         cpu_parameters(stage, node, product->weight), dy, &to);
     if (bias != NULL)
-        cpu_lane_bias_gradient(stage, product->rows, product->out, dy,
-                               stage_adds(node, product->bias, is_first), bias);
+        cpu_tp_bias_gradient(stage, product->rows, product->out, dy,
+                             stage_adds(node, product->bias, is_first), bias);
     return TY_OK;
 }
 
-void cpu_add_lane_bias(const ty_stage_device *stage, uint64_t rows, uint64_t columns,
-                       const float *bias, float *y)
+void cpu_add_tp_bias(const ty_stage_device *stage, uint64_t rows, uint64_t columns,
+                     const float *bias, float *y)
 {
-    const lane_range own =
-        lane_range_of(columns, lane_count(&stage->options), stage->options.lanes.position);
+    const shard_range own =
+        shard_range_of(columns, tp_size_of(&stage->options), stage->options.parallel.tp_rank);
 
     if (own.count == columns) {
         cpu_add_bias(rows, columns, bias, y);
@@ -166,11 +167,11 @@ void cpu_add_lane_bias(const ty_stage_device *stage, uint64_t rows, uint64_t col
             y[r * columns + own.first + c] += bias[c];
 }
 
-void cpu_lane_bias_gradient(const ty_stage_device *stage, uint64_t rows, uint64_t columns,
-                            const float *dy, bool adds, float *sums)
+void cpu_tp_bias_gradient(const ty_stage_device *stage, uint64_t rows, uint64_t columns,
+                          const float *dy, bool adds, float *sums)
 {
-    const lane_range own =
-        lane_range_of(columns, lane_count(&stage->options), stage->options.lanes.position);
+    const shard_range own =
+        shard_range_of(columns, tp_size_of(&stage->options), stage->options.parallel.tp_rank);
 
     if (own.count == columns) {
         cpu_column_sums(rows, columns, dy, adds, sums);

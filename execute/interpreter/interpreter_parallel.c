@@ -1,6 +1,6 @@
-/* The lanes of a rank, seen by one of them: what they exchange inside passes, on the compute
- * thread, and the gradients that they sum before an update. */
-#include "interpreter_lanes.h"
+/* The ranks of a stage replica, seen by one of them: what they exchange inside passes, on the
+ * compute thread, and the gradients that they sum before an update. */
+#include "interpreter_parallel.h"
 #include "interpreter_buckets.h"
 #include "sharding.h"
 
@@ -13,31 +13,31 @@
  * (docs/design/executor.md). */
 static const double spin_s = 20e-6;
 
-uint32_t interpreter_process(const ty_interpreter *in, uint32_t rank)
+uint32_t interpreter_rank(const ty_interpreter *in, uint32_t stage_replica)
 {
-    return rank * ty_plan_width(in->options.plan) + in->lane;
+    return stage_replica * ty_plan_replica_ranks(in->options.plan) + in->replica_rank;
 }
 
-bool interpreter_is_first_lane(const ty_interpreter *in, uint32_t rank)
+bool interpreter_is_first_rank(const ty_interpreter *in, uint32_t stage_replica)
 {
-    return in->rank == rank && in->lane == 0;
+    return in->stage_replica == stage_replica && in->replica_rank == 0;
 }
 
-static bool lane_row_make(ty_interpreter *in, ty_lane_kind kind)
+static bool process_group_make(ty_interpreter *in, ty_parallelism kind)
 {
     const ty_plan *plan = in->options.plan;
-    const uint32_t width = ty_plan_width(plan), count = ty_plan_lanes(plan, kind);
-    lane_row *row = &in->lanes[kind];
+    const uint32_t width = ty_plan_replica_ranks(plan), count = ty_plan_parallel_size(plan, kind);
+    process_group *row = &in->groups[kind];
 
     row->members = ty_alloc(count, sizeof *row->members);
     if (row->members == NULL)
         return false;
     row->count = count;
     for (uint32_t n = 0; n < count; n++) {
-        const uint32_t lane = ty_plan_lane_along(plan, kind, in->lane, n);
-        row->members[n] = in->rank * width + lane;
-        if (lane == in->lane)
-            row->position = n;
+        const uint32_t replica_rank = ty_plan_rank_along(plan, kind, in->replica_rank, n);
+        row->members[n] = in->stage_replica * width + replica_rank;
+        if (replica_rank == in->replica_rank)
+            row->rank = n;
     }
     return true;
 }
@@ -47,7 +47,7 @@ static bool sample_make(ty_interpreter *in)
     const uint64_t row = ty_shape_elements(&in->options.plan->workload->input);
     whole_sample *sample = &in->sample;
 
-    if (in->lanes[TY_CONTEXT_LANES].count == 1)
+    if (in->groups[TY_CONTEXT_PARALLEL].count == 1)
         return true;
     sample->input = ty_alloc(row, sizeof *sample->input);
     sample->tokens = ty_alloc(row, sizeof *sample->tokens);
@@ -55,55 +55,56 @@ static bool sample_make(ty_interpreter *in)
     return sample->input != NULL && sample->tokens != NULL && sample->labels != NULL;
 }
 
-ty_status interpreter_lanes_open(ty_interpreter *in, ty_error *error)
+ty_status interpreter_groups_open(ty_interpreter *in, ty_error *error)
 {
     bool is_there = true;
 
-    for (int k = 0; k < TY_LANE_KIND_COUNT; k++)
-        is_there = is_there && lane_row_make(in, (ty_lane_kind)k);
+    for (int k = 0; k < TY_PARALLELISM_COUNT; k++)
+        is_there = is_there && process_group_make(in, (ty_parallelism)k);
     if (!is_there || !sample_make(in))
         return ty_fail(error, TY_ENOMEM, "out of memory for the interpreter");
     return TY_OK;
 }
 
-void interpreter_lanes_close(ty_interpreter *in)
+void interpreter_groups_close(ty_interpreter *in)
 {
-    for (int k = 0; k < TY_LANE_KIND_COUNT; k++)
-        ty_free(in->lanes[k].members);
+    for (int k = 0; k < TY_PARALLELISM_COUNT; k++)
+        ty_free(in->groups[k].members);
     ty_free(in->sample.input);
     ty_free(in->sample.tokens);
     ty_free(in->sample.labels);
 }
 
-ty_lane_group interpreter_lane_group(ty_interpreter *in)
+ty_parallel_group interpreter_parallel_group(ty_interpreter *in)
 {
-    const lane_row *tensor = &in->lanes[TY_TENSOR_LANES], *context = &in->lanes[TY_CONTEXT_LANES];
-    const lane_row *expert = &in->lanes[TY_EXPERT_LANES];
+    const process_group *tensor = &in->groups[TY_TENSOR_PARALLEL],
+                        *context = &in->groups[TY_CONTEXT_PARALLEL];
+    const process_group *expert = &in->groups[TY_EXPERT_PARALLEL];
 
-    return (ty_lane_group){.count = tensor->count,
-                           .position = tensor->position,
-                           .divides_sequence = in->options.plan->sequence_parallel,
-                           .context_count = context->count,
-                           .context_position = context->position,
-                           .expert_count = expert->count,
-                           .expert_position = expert->position,
-                           .tables = in->options.plan->table_shard,
-                           .exchange = interpreter_lane_exchange,
-                           .record = interpreter_lane_record,
-                           .launch = interpreter_lane_launch,
-                           .context = in};
+    return (ty_parallel_group){.tp_size = tensor->count,
+                               .tp_rank = tensor->rank,
+                               .divides_sequence = in->options.plan->sequence_parallel,
+                               .cp_size = context->count,
+                               .cp_rank = context->rank,
+                               .ep_size = expert->count,
+                               .ep_rank = expert->rank,
+                               .tables = in->options.plan->table_shard,
+                               .exchange = interpreter_parallel_exchange,
+                               .record = interpreter_parallel_record,
+                               .launch = interpreter_parallel_launch,
+                               .context = in};
 }
 
 ty_status interpreter_members_find(const ty_interpreter *in, const ty_bucket *bucket,
                                    bucket_state *state, ty_error *error)
 {
     const ty_plan *plan = in->options.plan;
-    const uint32_t group = ty_bucket_group_of(plan, bucket, in->lane);
+    const uint32_t group = ty_bucket_group_of(plan, bucket, in->replica_rank);
 
     state->member_count = ty_bucket_device_count(plan, bucket);
     state->members = ty_alloc(state->member_count, sizeof *state->members);
     TY_TRY(ty_check_memory(state->members != NULL, error));
-    (void)ty_bucket_processes(plan, bucket, group, state->members);
+    (void)ty_bucket_ranks(plan, bucket, group, state->members);
     for (uint32_t m = 0; m < state->member_count; m++) {
         if (state->members[m] != in->options.transport->rank)
             continue;
@@ -115,26 +116,26 @@ ty_status interpreter_members_find(const ty_interpreter *in, const ty_bucket *bu
 
 /* ---- Samples ---------------------------------------------------------------------------- */
 
-uint32_t interpreter_lane_samples(const ty_interpreter *in)
+uint32_t interpreter_rank_samples(const ty_interpreter *in)
 {
-    return in->options.plan->micro_batch_size / in->lanes[TY_EXPERT_LANES].count;
+    return in->options.plan->micro_batch_size / in->groups[TY_EXPERT_PARALLEL].count;
 }
 
 uint32_t interpreter_first_sample(const ty_interpreter *in)
 {
-    return in->lanes[TY_EXPERT_LANES].position * interpreter_lane_samples(in);
+    return in->groups[TY_EXPERT_PARALLEL].rank * interpreter_rank_samples(in);
 }
 
-/* This lane's tokens of `tokens`, each of `size` bytes. */
+/* This rank's tokens of `tokens`, each of `size` bytes. */
 static void tokens_take(const ty_interpreter *in, uint64_t tokens, uint64_t size, const void *whole,
                         void *own)
 {
-    const lane_row *context = &in->lanes[TY_CONTEXT_LANES];
+    const process_group *context = &in->groups[TY_CONTEXT_PARALLEL];
     const uint64_t run = tokens / context->count / TY_CONTEXT_RUNS * size;
 
     for (uint32_t r = 0; r < TY_CONTEXT_RUNS; r++) {
         const uint64_t start =
-            ty_context_run_start(tokens, context->count, context->position, r) * size;
+            ty_context_run_start(tokens, context->count, context->rank, r) * size;
         memcpy((char *)own + r * run, (const char *)whole + start, run);
     }
 }
@@ -142,25 +143,27 @@ static void tokens_take(const ty_interpreter *in, uint64_t tokens, uint64_t size
 uint64_t interpreter_row_inputs(const ty_interpreter *in)
 {
     return ty_shape_elements(&in->options.plan->workload->input) /
-           in->lanes[TY_CONTEXT_LANES].count;
+           in->groups[TY_CONTEXT_PARALLEL].count;
 }
 
 uint64_t interpreter_row_labels(const ty_interpreter *in)
 {
-    return in->labels_per_sample / in->lanes[TY_CONTEXT_LANES].count;
+    return in->labels_per_sample / in->groups[TY_CONTEXT_PARALLEL].count;
 }
 
-whole_sample interpreter_slot_rows(const ty_interpreter *in, const held_stage *held, uint32_t slot)
+whole_sample interpreter_slot_rows(const ty_interpreter *in,
+                                   const virtual_stage_state *virtual_stage, uint32_t slot)
 {
     const ty_plan *plan = in->options.plan;
     const ty_device_backend *backend = in->options.backend;
-    const bool is_first = held->stage == 0, is_last = held->stage + 1 == plan->stage_count;
+    const bool is_first = virtual_stage->stage == 0,
+               is_last = virtual_stage->stage + 1 == plan->stage_count;
     const bool is_token = plan->workload->input_kind == TY_INPUT_TOKEN;
 
     return (whole_sample){
-        .input = is_first && !is_token ? backend->input(held->device, slot) : NULL,
-        .tokens = is_first && is_token ? backend->tokens(held->device, slot) : NULL,
-        .labels = is_last ? backend->labels(held->device, slot) : NULL};
+        .input = is_first && !is_token ? backend->input(virtual_stage->device, slot) : NULL,
+        .tokens = is_first && is_token ? backend->tokens(virtual_stage->device, slot) : NULL,
+        .labels = is_last ? backend->labels(virtual_stage->device, slot) : NULL};
 }
 
 whole_sample interpreter_row_at(const ty_interpreter *in, const whole_sample *batch, uint64_t row)
@@ -181,7 +184,7 @@ ty_status interpreter_sample_load(ty_interpreter *in, const whole_sample *batch,
     const ty_shape *input = &in->options.plan->workload->input;
     const uint64_t length = input->dimensions[0];
 
-    if (in->lanes[TY_CONTEXT_LANES].count == 1)
+    if (in->groups[TY_CONTEXT_PARALLEL].count == 1)
         return ty_dataset_sample(dataset, sample, to.input, to.tokens, to.labels, error);
     TY_TRY(ty_dataset_sample(dataset, sample, to.input != NULL ? all->input : NULL,
                              to.tokens != NULL ? all->tokens : NULL,
@@ -210,32 +213,32 @@ static bool has_failed(ty_interpreter *in)
 }
 
 /* An exchange under way: over the transport, or over the compute thread's link between devices. */
-typedef struct lane_message {
+typedef struct parallel_message {
     ty_collective *collective;
     ty_request *request;
-} lane_message;
+} parallel_message;
 
-static ty_status message_test(ty_interpreter *in, lane_message *message, bool *is_done,
+static ty_status message_test(ty_interpreter *in, parallel_message *message, bool *is_done,
                               bool *is_moved, ty_error *error)
 {
     ty_status status;
 
     if (message->collective != NULL)
         return ty_collective_test(message->collective, is_done, is_moved, error);
-    status = in->lane_link->test(in->lane_link, message->request, is_done, error);
+    status = in->parallel_link->test(in->parallel_link, message->request, is_done, error);
     if (status != TY_OK)
         message->request = NULL; /* it is freed */
     return status;
 }
 
-static void message_cancel(ty_interpreter *in, lane_message *message)
+static void message_cancel(ty_interpreter *in, parallel_message *message)
 {
     ty_collective_cancel(message->collective);
     if (message->request != NULL)
-        in->lane_link->cancel(in->lane_link, message->request);
+        in->parallel_link->cancel(in->parallel_link, message->request);
 }
 
-static ty_status wait_for(ty_interpreter *in, lane_message *running, ty_error *error)
+static ty_status wait_for(ty_interpreter *in, parallel_message *running, ty_error *error)
 {
     double moved_s = ty_now_s();
     ty_backoff backoff = {0};
@@ -243,7 +246,7 @@ static ty_status wait_for(ty_interpreter *in, lane_message *running, ty_error *e
     ty_status status = TY_OK;
 
     while (!is_done && status == TY_OK) {
-        const uint32_t seen = ty_transport_bell(in->options.transport, ty_tag_inbox(TAG_LANES));
+        const uint32_t seen = ty_transport_bell(in->options.transport, ty_tag_inbox(TAG_PARALLEL));
         bool is_moved = false;
 
         status = message_test(in, running, &is_done, &is_moved, error);
@@ -254,9 +257,9 @@ static ty_status wait_for(ty_interpreter *in, lane_message *running, ty_error *e
             backoff.rounds = 0;
         } else if (ty_now_s() - moved_s > spin_s) {
             if (has_failed(in))
-                status = ty_fail(error, TY_EBACKEND, "an exchange among lanes was given up");
+                status = ty_fail(error, TY_EBACKEND, "an exchange among ranks was given up");
             else
-                ty_backoff_rest(&backoff, in->options.transport, ty_tag_inbox(TAG_LANES), seen,
+                ty_backoff_rest(&backoff, in->options.transport, ty_tag_inbox(TAG_PARALLEL), seen,
                                 false);
         }
     }
@@ -265,30 +268,30 @@ static ty_status wait_for(ty_interpreter *in, lane_message *running, ty_error *e
     return status;
 }
 
-static ty_collective_options of_row(const ty_interpreter *in, ty_lane_kind among,
+static ty_collective_options of_row(const ty_interpreter *in, ty_parallelism among,
                                     ty_collective_options options)
 {
-    const lane_row *row = &in->lanes[among];
+    const process_group *row = &in->groups[among];
 
     options.algorithm = TY_RING;
     options.members = row->members;
     options.member_count = row->count;
-    options.tag = TAG_LANES;
+    options.tag = TAG_PARALLEL;
     return options;
 }
 
 static ty_status on_host(ty_interpreter *in, const ty_collective_options *options, ty_error *error)
 {
-    lane_message running = {NULL, NULL};
+    parallel_message running = {NULL, NULL};
     ty_status status =
         ty_collective_start(in->options.transport, options, &running.collective, error);
 
     return status == TY_OK ? wait_for(in, &running, error) : status;
 }
 
-ty_status interpreter_lane_collective(ty_interpreter *in, ty_lane_kind among,
-                                      ty_collective_kind kind, ty_element element, uint64_t count,
-                                      void *data, ty_error *error)
+ty_status interpreter_parallel_collective(ty_interpreter *in, ty_parallelism among,
+                                          ty_collective_kind kind, ty_element element,
+                                          uint64_t count, void *data, ty_error *error)
 {
     const ty_collective_options options = of_row(
         in, among,
@@ -297,7 +300,8 @@ ty_status interpreter_lane_collective(ty_interpreter *in, ty_lane_kind among,
     return on_host(in, &options, error);
 }
 
-static ty_collective_options of_exchange(const ty_interpreter *in, const ty_lane_exchange *exchange)
+static ty_collective_options of_exchange(const ty_interpreter *in,
+                                         const ty_parallel_exchange *exchange)
 {
     return of_row(in, exchange->among,
                   (ty_collective_options){.kind = exchange->kind,
@@ -309,43 +313,43 @@ static ty_collective_options of_exchange(const ty_interpreter *in, const ty_lane
                                           .element = exchange->element});
 }
 
-ty_status interpreter_lane_exchange(void *context, const ty_lane_exchange *exchange,
-                                    ty_error *error)
+ty_status interpreter_parallel_exchange(void *context, const ty_parallel_exchange *exchange,
+                                        ty_error *error)
 {
     ty_interpreter *in = context;
     const ty_collective_options options = of_exchange(in, exchange);
-    lane_message running = {NULL, NULL};
+    parallel_message running = {NULL, NULL};
     ty_status status;
 
     if (in->memory == NULL)
         return on_host(in, &options, error);
-    status = in->lane_link->exchange(in->lane_link, &options, &running.request, error);
+    status = in->parallel_link->exchange(in->parallel_link, &options, &running.request, error);
     return status == TY_OK ? wait_for(in, &running, error) : status;
 }
 
-ty_status interpreter_lane_record(void *context, ty_stage_device *stage,
-                                  const ty_lane_exchange *exchange, ty_error *error)
+ty_status interpreter_parallel_record(void *context, ty_stage_device *stage,
+                                      const ty_parallel_exchange *exchange, ty_error *error)
 {
     ty_interpreter *in = context;
     const ty_collective_options options = of_exchange(in, exchange);
 
-    if (in->lane_link->record == NULL)
-        return ty_fail(error, TY_EUNSUPPORTED, "lanes exchange through the host's memory");
-    return in->lane_link->record(in->lane_link, stage, &options, error);
+    if (in->parallel_link->record == NULL)
+        return ty_fail(error, TY_EUNSUPPORTED, "ranks exchange through the host's memory");
+    return in->parallel_link->record(in->parallel_link, stage, &options, error);
 }
 
-ty_status interpreter_lane_launch(void *context, ty_stage_device *stage, ty_lane_run *run,
-                                  void *argument, ty_error *error)
+ty_status interpreter_parallel_launch(void *context, ty_stage_device *stage, ty_parallel_run *run,
+                                      void *argument, ty_error *error)
 {
     ty_interpreter *in = context;
-    lane_message running = {NULL, NULL};
+    parallel_message running = {NULL, NULL};
     ty_status status =
-        in->lane_link->launch(in->lane_link, stage, run, argument, &running.request, error);
+        in->parallel_link->launch(in->parallel_link, stage, run, argument, &running.request, error);
 
     return status == TY_OK ? wait_for(in, &running, error) : status;
 }
 
-/* ---- Gradients that every lane has whole ------------------------------------------------ */
+/* ---- Gradients that every rank has whole ------------------------------------------------ */
 
 typedef struct gradient_range {
     uint64_t offset, count;
@@ -361,7 +365,8 @@ static gradient_range whole_range(const ty_interpreter *in, const bucket_state *
 
     if (plan->workload->layers[layer].is_frozen || ty_tensor_parameter_share(plan, layer) < 1)
         return found;
-    in->options.backend->slice(bucket->held->device, layer, 1, &found.offset, &found.count);
+    in->options.backend->slice(bucket->virtual_stage->device, layer, 1, &found.offset,
+                               &found.count);
     if (!bucket->is_sharded)
         return found;
     end = found.offset + found.count;
@@ -389,8 +394,8 @@ static ty_status range_move(const ty_interpreter *in, const bucket_state *bucket
                             const gradient_range *range, float *packed, bool unpacks,
                             ty_error *error)
 {
-    ty_stage_device *device = bucket->held->device;
-    float *gradients = interpreter_gradients_at(in, bucket->held, step, range->offset);
+    ty_stage_device *device = bucket->virtual_stage->device;
+    float *gradients = interpreter_gradients_at(in, bucket->virtual_stage, step, range->offset);
     const uint64_t bytes = range->count * sizeof *packed;
 
     if (in->memory != NULL)
@@ -419,24 +424,24 @@ static ty_status whole_copy(const ty_interpreter *in, uint32_t index, uint32_t s
     return status;
 }
 
-ty_status interpreter_lanes_sum(ty_interpreter *in, uint32_t index, uint32_t step, ty_error *error)
+ty_status interpreter_tp_sum(ty_interpreter *in, uint32_t index, uint32_t step, ty_error *error)
 {
     const ty_plan *plan = in->options.plan;
     /* Parts of a sequence add up; what compressions made of the same gradient is averaged. */
     const float factor =
-        plan->sequence_parallel ? 1.0f : 1.0f / (float)in->lanes[TY_TENSOR_LANES].count;
+        plan->sequence_parallel ? 1.0f : 1.0f / (float)in->groups[TY_TENSOR_PARALLEL].count;
     uint64_t count;
     float *packed;
     ty_status status;
 
-    if (ty_bucket_lane_bytes(plan, &plan->buckets[index]) == 0)
+    if (ty_bucket_rank_bytes(plan, &plan->buckets[index]) == 0)
         return TY_OK;
     count = whole_count(in, index);
     packed = ty_alloc(count, sizeof *packed);
     TY_TRY(ty_check_memory(packed != NULL, error));
     TY_CHECK(whole_copy(in, index, step, packed, false, error), status, cleanup);
-    TY_CHECK(interpreter_lane_collective(in, TY_TENSOR_LANES, TY_ALL_REDUCE, TY_ELEMENT_FLOAT,
-                                         count, packed, error),
+    TY_CHECK(interpreter_parallel_collective(in, TY_TENSOR_PARALLEL, TY_ALL_REDUCE,
+                                             TY_ELEMENT_FLOAT, count, packed, error),
              status, cleanup);
     for (uint64_t i = 0; i < count; i++)
         packed[i] *= factor;
@@ -446,18 +451,18 @@ cleanup:
     return status;
 }
 
-double interpreter_lane_square(const ty_interpreter *in, uint32_t index, const float *gradients,
+double interpreter_rank_square(const ty_interpreter *in, uint32_t index, const float *gradients,
                                uint64_t offset, uint64_t count)
 {
     const ty_plan *plan = in->options.plan;
     const ty_bucket *planned = &plan->buckets[index];
     const bucket_state *bucket = &in->buckets[index];
     const ty_device_backend *backend = in->options.backend;
-    ty_stage_device *device = bucket->held->device;
-    const uint32_t lanes = in->lanes[TY_TENSOR_LANES].count;
+    ty_stage_device *device = bucket->virtual_stage->device;
+    const uint32_t ranks = in->groups[TY_TENSOR_PARALLEL].count;
     double sum = backend->square(device, gradients, count), whole = 0;
 
-    if (lanes == 1)
+    if (ranks == 1)
         return sum;
     for (uint32_t l = planned->first_layer; l < planned->first_layer + planned->layer_count; l++) {
         gradient_range range = {0, 0};
@@ -473,5 +478,5 @@ double interpreter_lane_square(const ty_interpreter *in, uint32_t index, const f
             whole +=
                 backend->square(device, gradients + (range.offset - offset), end - range.offset);
     }
-    return sum - whole + (plan->sequence_parallel ? 0 : whole / lanes);
+    return sum - whole + (plan->sequence_parallel ? 0 : whole / ranks);
 }
