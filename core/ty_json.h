@@ -48,7 +48,10 @@ void ty_json_free(ty_json_document *document);
 
 const ty_json *ty_json_root(const ty_json_document *document);
 
-/** The root must be an object whose "schema" is exactly `schema`. */
+/** The name that a schema has now: "trainyard.run/2" of "trainyard.run/1", others as they are. */
+const char *ty_json_schema_now(const char *schema);
+/** The root must be an object whose "schema" is `schema`, or an older version that is read alike:
+ * its members may have older keys (json_field). */
 ty_status ty_json_schema(const ty_json *object, const char *schema, ty_error *error) TY_MUST_CHECK;
 
 /** Whether an object has a member. Does not mark it as read, unless it is null, which counts as
@@ -228,6 +231,7 @@ struct json_field {
                   ty_json_writer *writer);
     const char *schema; /* "workload.json": the file of docs/schemas that says it */
     const char *about;  /* for readers of the schema */
+    const char *was;    /* the key in older versions of the document, read where `key` is missing */
 };
 
 struct json_record {

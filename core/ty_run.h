@@ -50,7 +50,7 @@ ty_status ty_timeline_add(ty_timeline *timeline, const ty_event *event) TY_MUST_
 void ty_timeline_sort(ty_timeline *timeline);
 void ty_timeline_free(ty_timeline *timeline);
 
-/** `trainyard.timeline/1`: rows of [stage replica, step, instruction, start_s, end_s]. */
+/** `trainyard.timeline/2`: rows of [stage replica, step, instruction, start_s, end_s]. */
 ty_status ty_timeline_from_json(const ty_json *object, ty_timeline **out,
                                 ty_error *error) TY_MUST_CHECK;
 void ty_timeline_to_json(const ty_timeline *timeline, ty_json_writer *writer, const char *key);
@@ -185,7 +185,7 @@ typedef struct ty_job {
                                   message, as the program has them; NULL for others */
     char *precision;           /* ty_job_precision reads it; NULL: the plan's */
     char *data;                /* directory of the data set; NULL: its usual place */
-    char *output;              /* file to write: trainyard.run/1, trainyard.profile/1 or
+    char *output;              /* file to write: trainyard.run/2, trainyard.profile/1 or
                                   trainyard.samples/1 */
     uint32_t steps;            /* train: optimizer steps */
     uint32_t warmup_steps;     /* not recorded in the timeline */
@@ -266,7 +266,7 @@ typedef struct ty_disturbance {
     uint32_t *timeline_steps; /* [timeline_step_count] of the timeline, disturbed, ascending */
 } ty_disturbance;
 
-/** A measurement: `trainyard.run/1`. */
+/** A measurement: `trainyard.run/2`. */
 typedef struct ty_run {
     ty_digest plan_digest;
     char *backend, *machine, *versions, *date;
@@ -297,7 +297,7 @@ typedef struct ty_run {
 /** The first evaluation that met the run's target; NULL: it had none, or none did. */
 const ty_evaluation *ty_run_reached(const ty_run *run);
 
-/** Reads `trainyard.run/1`. The timeline, if any, is of the run's plan; only with that plan and its
+/** Reads `trainyard.run/2`. The timeline, if any, is of the run's plan; only with that plan and its
  *  program at hand can ty_timeline_check tell more. */
 ty_status ty_run_from_json(const ty_json *object, ty_run **out, ty_error *error) TY_MUST_CHECK;
 ty_status ty_run_load(const char *path, ty_run **out, ty_error *error) TY_MUST_CHECK;

@@ -7,8 +7,8 @@
 
 const char *const ty_report_schemas[] = {
     "trainyard.plan/1",
-    "trainyard.run/1",
-    "trainyard.simulation/1",
+    "trainyard.run/2",
+    "trainyard.simulation/2",
     "trainyard.estimate/1",
     "trainyard.whatif/1",
     "trainyard.infeasible/1",

@@ -18,7 +18,8 @@ typedef struct rule {
     const char *schema, *path;
     value_kind kind;
     double least, most; /* of the number, or of the length of an array */
-    const char *like; /* the array has the length of this sibling, or of this member of the root */
+    const char *like; /* the array has the length of this sibling, or of this member of the root; of
+                         a number: its key in older versions of the document */
 } rule;
 
 #define ANY 1e300
@@ -36,10 +37,10 @@ static const rule rules[] = {
     {"trainyard.validation/1", "sources[].mean_error?", NUMBER, 0, ANY, NULL},
     {"trainyard.validation/1", "sources[].p90_error?", NUMBER, 0, ANY, NULL},
     {"trainyard.validation/1", "sources[].pair_order?", NUMBER, 0, ANY, NULL},
-    {"trainyard.simulation/1", "memory_over_time?", ARRAY, 0, ANY, NULL},
-    {"trainyard.simulation/1", "memory_over_time?[].rank", NUMBER, 0, UINT32_MAX, NULL},
-    {"trainyard.simulation/1", "memory_over_time?[].time_s", NUMBERS, 1, ANY, NULL},
-    {"trainyard.simulation/1", "memory_over_time?[].bytes", NUMBERS, 1, ANY, "time_s"},
+    {"trainyard.simulation/2", "memory_over_time?", ARRAY, 0, ANY, NULL},
+    {"trainyard.simulation/2", "memory_over_time?[].stage_replica", NUMBER, 0, UINT32_MAX, "rank"},
+    {"trainyard.simulation/2", "memory_over_time?[].time_s", NUMBERS, 1, ANY, NULL},
+    {"trainyard.simulation/2", "memory_over_time?[].bytes", NUMBERS, 1, ANY, "time_s"},
     {"trainyard.launch/1", "targets", ARRAY, 1, 64, NULL},
     {"trainyard.launch/1", "targets[].target", STRING, 0, 0, NULL},
     {"trainyard.launch/1", "targets[].reason?", STRING, 0, 0, NULL},
@@ -96,6 +97,8 @@ static ty_status check_member(const ty_json *object, const ty_json *root, const 
     size_t least = (size_t)r->least, most = r->most < 1e15 ? (size_t)r->most : SIZE_MAX;
     ty_status status;
 
+    if (r->kind == NUMBER && r->like != NULL && !ty_json_has(object, key))
+        key = ty_json_has(object, r->like) ? r->like : key;
     if (r->kind == NUMBER)
         return ty_json_number(object, key, r->least, r->most, &number, error);
     if (r->kind == STRING)
@@ -236,7 +239,7 @@ static size_t largest_of(const ty_json *numbers, size_t from, size_t end)
     return largest;
 }
 
-/* The memory curves of a checked trainyard.simulation/1, thinned to their peaks. */
+/* The memory curves of a checked trainyard.simulation/2, thinned to their peaks. */
 static void put_memory_curves(ty_json_writer *w, const ty_json *root)
 {
     static const char *const keys[] = {"time_s", "bytes"};
@@ -250,12 +253,13 @@ static void put_memory_curves(ty_json_writer *w, const ty_json *root)
         all = NULL;
     for (size_t c = 0; all != NULL && c < ty_json_size(all); c++) {
         const ty_json *curve = ty_json_at(all, c);
-        if (ty_json_number(curve, "rank", 0, UINT32_MAX, &number, NULL) != TY_OK ||
+        const char *key = ty_json_has(curve, "stage_replica") ? "stage_replica" : "rank";
+        if (ty_json_number(curve, key, 0, UINT32_MAX, &number, NULL) != TY_OK ||
             ty_json_array(curve, keys[0], 1, SIZE_MAX, &values[0], NULL) != TY_OK ||
             ty_json_array(curve, keys[1], 1, SIZE_MAX, &values[1], NULL) != TY_OK)
             continue;
         ty_json_open(w, NULL, '{');
-        ty_json_put_number(w, "rank", number);
+        ty_json_put_number(w, "stage_replica", number);
         for (int k = 0; k < 2; k++) {
             const size_t count = ty_json_size(values[1]), stride = count / MOST_CURVE_POINTS + 1;
             ty_json_open(w, keys[k], '[');
@@ -275,7 +279,7 @@ static void put_memory_curves(ty_json_writer *w, const ty_json *root)
 static bool is_shown(const ty_report_document *d)
 {
     return d->root != NULL && strcmp(d->schema, "trainyard.plan/1") != 0 &&
-           strcmp(d->schema, "trainyard.run/1") != 0 &&
+           strcmp(d->schema, "trainyard.run/2") != 0 &&
            strcmp(d->schema, "trainyard.estimate/1") != 0;
 }
 
@@ -302,7 +306,7 @@ ty_status ty_report_put_documents(const ty_report_input *in, ty_json_writer *w, 
         ty_json_open(w, NULL, '{');
         ty_json_put_string(w, "path", d->path);
         ty_json_put_string(w, "schema", d->schema);
-        if (strcmp(d->schema, "trainyard.simulation/1") == 0)
+        if (strcmp(d->schema, "trainyard.simulation/2") == 0)
             put_memory_curves(w, d->root);
         else
             ty_report_put_copy(w, "content", d->root);

@@ -374,7 +374,7 @@ static void split_replica(const view *v, const one_step *s, uint32_t stage_repli
 static ty_status put_stage_parts(const view *v, ty_error *error)
 {
     const bool is_by_stage = v->stage_replica_count == v->in->program->stage_count;
-    const char *kind = !is_by_stage                              ? "rank"
+    const char *kind = !is_by_stage                              ? "stage replica"
                        : ty_plan_virtual_stages(v->in->plan) > 1 ? "pipeline rank"
                                                                  : "stage";
     const ty_event **order;
@@ -449,7 +449,7 @@ ty_status ty_report_put_timeline(const ty_report_input *in, ty_json_writer *w, t
     ty_json_open(w, "timeline", '{');
     ty_report_put_figure(w, "length_us", v.length_s * 1e6);
     ty_json_put_bool(w, "is_measured", v.step_count == 2);
-    ty_json_put_bool(w, "has_all_ranks",
+    ty_json_put_bool(w, "has_all_replicas",
                      v.stage_replica_count == ty_plan_stage_replica_count(in->plan));
     TY_CHECK(put_items(&v, &path, error), status, done);
     TY_CHECK(put_stage_parts(&v, error), status, done);

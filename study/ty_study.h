@@ -436,7 +436,7 @@ ty_status ty_outlook_find(const ty_plan_inputs *inputs, const ty_simulate_option
                           double step_time_s, const ty_outlook_question *question, ty_outlook *out,
                           ty_error *error) TY_MUST_CHECK;
 void ty_outlook_clear(ty_outlook *outlook);
-/** The member "endurance" of a `trainyard.simulation/1`. */
+/** The member "endurance" of a `trainyard.simulation/2`. */
 void ty_outlook_to_json(const ty_outlook *outlook, ty_json_writer *writer);
 
 /** For qsort: doubles, ascending. */
@@ -453,7 +453,7 @@ ty_status ty_plan_compression_document(const ty_plan_inputs *inputs, ty_json_doc
 /** `trainyard.score/1` of ty_plan_score. @param out [out] NULL: the plan has no prediction */
 ty_status ty_plan_score_document(const ty_plan_inputs *inputs, const char *task,
                                  ty_json_document **out, ty_error *error) TY_MUST_CHECK;
-/** `trainyard.simulation/1` with the memory over time of one rank of each stage.
+/** `trainyard.simulation/2` with the memory over time of one rank of each stage.
  *  @param out [out] NULL: the plan says nothing of memory */
 ty_status ty_plan_memory_document(const ty_plan_inputs *inputs, const ty_timeline *timeline,
                                   ty_json_document **out, ty_error *error) TY_MUST_CHECK;

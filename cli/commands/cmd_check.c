@@ -89,6 +89,7 @@ static ty_status check_document(const char *path, verdict *v)
     TY_CHECK(ty_json_load(path, &parsed, &v->error), status, done);
     document.root = ty_json_root(parsed);
     TY_CHECK(ty_json_string(document.root, "schema", &document.schema, &v->error), status, done);
+    document.schema = ty_json_schema_now(document.schema);
     status = ty_report_html(&(ty_report_input){.documents = &document, .document_count = 1}, &html,
                             &v->error);
 done:
@@ -106,7 +107,7 @@ static const struct own_format {
     {"trainyard.phased-plan/1", check_phased_plan},
     {"trainyard.phased-run/1", check_phased_run},
     {"trainyard.job/1", check_job},
-    {"trainyard.run/1", check_run},
+    {"trainyard.run/2", check_run},
     {"trainyard.profile/1", check_profile},
     {"trainyard.samples/1", check_samples},
     {"trainyard.stack/1", check_stack},
@@ -115,7 +116,7 @@ static const struct own_format {
     {"trainyard.workload/1", check_workload},
     {"trainyard.zoo/1", check_workload},
     {"trainyard.calibration/1", check_calibration},
-    {"trainyard.simulation/1", check_timeline},
+    {"trainyard.simulation/2", check_timeline},
     {"trainyard.estimate/1", check_timeline},
     {"trainyard.whatif/1", check_document},
     {"trainyard.infeasible/1", check_document},
@@ -142,7 +143,7 @@ static bool check_own(const char *path, verdict *v)
         ty_json_string(root, "schema", &schema, NULL) == TY_OK)
         is_own = strncmp(schema, "trainyard.", strlen("trainyard.")) == 0;
     for (size_t i = 0; is_own && i < OWN_COUNT && v->format == NULL; i++)
-        if (strcmp(schema, own_formats[i].schema) == 0) {
+        if (strcmp(ty_json_schema_now(schema), own_formats[i].schema) == 0) {
             v->format = own_formats[i].schema;
             v->error.status = own_formats[i].check(path, v);
         }

@@ -44,8 +44,8 @@ static ty_status take_role(report_files *files, const char *schema, const char *
         const char *schema;
         const char **path;
     } roles[] = {{"trainyard.plan/1", &files->plan},
-                 {"trainyard.run/1", &files->run},
-                 {"trainyard.simulation/1", &files->simulation},
+                 {"trainyard.run/2", &files->run},
+                 {"trainyard.simulation/2", &files->simulation},
                  {"trainyard.estimate/1", &files->estimate}};
 
     for (size_t i = 0; i < sizeof roles / sizeof roles[0]; i++) {
@@ -81,6 +81,7 @@ static ty_status read_file(report_files *files, const char *path, ty_error *erro
                                 .digest = ty_digest_of(bytes, length)};
     files->count++;
     TY_CHECK(ty_json_string(out->root, "schema", &out->schema, error), status, done);
+    out->schema = ty_json_schema_now(out->schema);
     TY_CHECK(check_schema(path, out->schema, error), status, done);
     TY_CHECK(take_role(files, out->schema, path, error), status, done);
 done:
@@ -150,7 +151,7 @@ static bool is_given(const report_files *files, const char *schema)
 static ty_status derive_documents(const cli_options *options, report_files *files, findings *f,
                                   ty_error *error)
 {
-    static const char *const schemas[MOST_DERIVED] = {"trainyard.simulation/1", "trainyard.score/1",
+    static const char *const schemas[MOST_DERIVED] = {"trainyard.simulation/2", "trainyard.score/1",
                                                       "trainyard.compression/1",
                                                       "trainyard.launch/1"};
     ty_status status = TY_OK;

@@ -339,7 +339,7 @@ static ty_status run(const cli_options *options, simulation *s, ty_text *text, t
             TY_TRY(trace_save(in, s->devices, options->trace, error));
         shown.trace = NULL; /* not of stage replicas, too */
     }
-    return show_timeline(&shown, in, "trainyard.simulation/1", s->timeline, show_disturbed, s, text,
+    return show_timeline(&shown, in, "trainyard.simulation/2", s->timeline, show_disturbed, s, text,
                          error);
 }
 

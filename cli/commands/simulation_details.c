@@ -188,7 +188,7 @@ static void write_memory(const simulation_details *d, ty_json_writer *w)
     ty_json_open(w, "memory_over_time", '[');
     for (uint32_t c = 0; c < d->curve_count; c++) {
         ty_json_open(w, NULL, '{');
-        ty_json_put_uint(w, "rank", d->curves[c].stage_replica);
+        ty_json_put_uint(w, "stage_replica", d->curves[c].stage_replica);
         ty_json_open_flat(w, "time_s", '[');
         for (uint32_t i = 0; i < d->curves[c].count; i++)
             ty_json_put_number(w, NULL, d->curves[c].points[i].time_s);
@@ -280,7 +280,7 @@ void simulation_details_show(const simulation_details *d, const ty_plan_inputs *
         for (int k = 0; k < TY_TIME_KIND_COUNT; k++)
             ty_json_put_number(w, ty_time_kind_name((ty_time_kind)k), d->shares[k]);
         ty_json_close(w, '}');
-        ty_json_open_flat(w, "rank_utilisation", '[');
+        ty_json_open_flat(w, "stage_replica_utilisation", '[');
         for (uint32_t r = 0; r < ty_plan_stage_replica_count(in->plan); r++)
             ty_json_put_number(w, NULL, d->busy[r]);
         ty_json_close(w, ']');

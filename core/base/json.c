@@ -668,6 +668,18 @@ ty_status ty_json_array(const ty_json *object, const char *key, size_t minimum, 
     return TY_OK;
 }
 
+const char *ty_json_schema_now(const char *schema)
+{
+    static const char *const versions[][2] = {{"trainyard.timeline/1", "trainyard.timeline/2"},
+                                              {"trainyard.run/1", "trainyard.run/2"},
+                                              {"trainyard.simulation/1", "trainyard.simulation/2"}};
+
+    for (size_t i = 0; i < sizeof versions / sizeof versions[0]; i++)
+        if (strcmp(schema, versions[i][0]) == 0)
+            return versions[i][1];
+    return schema;
+}
+
 ty_status ty_json_schema(const ty_json *object, const char *schema, ty_error *error)
 {
     const ty_json *value = NULL;
@@ -675,7 +687,8 @@ ty_status ty_json_schema(const ty_json *object, const char *schema, ty_error *er
 
     snprintf(expected, sizeof expected, "\"%s\"", schema);
     TY_TRY(require(object, "schema", expected, &value, error));
-    if (!ty_json_is_string(value) || strcmp(value->item->valuestring, schema) != 0)
+    if (!ty_json_is_string(value) ||
+        strcmp(ty_json_schema_now(value->item->valuestring), schema) != 0)
         return ty_json_fail(value, error, "%s", expected);
     return TY_OK;
 }

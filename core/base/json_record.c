@@ -227,8 +227,13 @@ ty_status ty_record_read(const ty_json *object, const json_record *record, void 
 {
     for (uint32_t i = 0; i < record->field_count; i++) {
         const json_field *f = &record->fields[i];
+        json_field older = *f;
         if (!has_field(f, out, context))
             continue;
+        if (f->was != NULL && !ty_json_has(object, f->key) && ty_json_has(object, f->was)) {
+            older.key = f->was;
+            f = &older;
+        }
         if (f->is_optional && !ty_json_has(object, f->key)) {
             const uint32_t absent = (uint32_t)f->absent;
             if (f->read != NULL)

@@ -1,4 +1,4 @@
-/* Runs (`trainyard.run/1`): what comes back from the worker. */
+/* Runs (`trainyard.run/2`): what comes back from the worker. */
 #include "ty_run.h"
 
 #include "json_parts.h"
@@ -10,7 +10,7 @@
 #include <math.h>
 #include <string.h>
 
-#define RUN_SCHEMA "trainyard.run/1"
+#define RUN_SCHEMA "trainyard.run/2"
 
 const ty_evaluation *ty_run_reached(const ty_run *run)
 {
@@ -234,8 +234,8 @@ static ty_status read_timeline(const ty_json *object, const json_field *field, v
     TY_TRY(ty_timeline_from_json(value, &run->timeline, error));
     ty_json_place(value, place);
     if (run->timeline->stage_replica_count != run->stage_replica_count)
-        return ty_fail(error, TY_EPARSE, "%s/rank_count: found %u, expected the run's %u", place,
-                       run->timeline->stage_replica_count, run->stage_replica_count);
+        return ty_fail(error, TY_EPARSE, "%s/stage_replica_count: found %u, expected the run's %u",
+                       place, run->timeline->stage_replica_count, run->stage_replica_count);
     if (strcmp(run->timeline->plan_digest.hex, run->plan_digest.hex) != 0)
         return ty_fail(error, TY_EPARSE,
                        "%s/plan_digest: this timeline is of another plan (digest %.12s...), "
@@ -257,7 +257,8 @@ static const json_field run_fields[] = {
     {"machine", JSON_TEXT, JSON_AT(ty_run, machine)},
     {"versions", JSON_TEXT, JSON_AT(ty_run, versions)},
     {"date", JSON_TEXT, JSON_AT(ty_run, date)},
-    {"rank_count", JSON_UINT32, JSON_AT(ty_run, stage_replica_count), 1, TY_MAX_RANKS},
+    {"stage_replica_count", JSON_UINT32, JSON_AT(ty_run, stage_replica_count), 1, TY_MAX_RANKS,
+     .was = "rank_count"},
     {"wall_s", JSON_NUMBER, JSON_AT(ty_run, wall_s), 0, DBL_MAX},
     {"summary", JSON_STRUCT, JSON_AT(ty_run, summary), .of = &ty_step_summary_record,
      .schema = "step-summary.json"},
@@ -266,7 +267,7 @@ static const json_field run_fields[] = {
     {"losses", JSON_NUMBERS, JSON_AT(ty_run, losses), -DBL_MAX, DBL_MAX, .read = read_losses,
      .write = write_losses},
     {"peak_memory_bytes", JSON_UINTS, JSON_AT(ty_run, peak_memory_bytes), 0, TY_JSON_MAX_INTEGER,
-     .read = read_memory, .write = write_memory, .about = "of each rank"},
+     .read = read_memory, .write = write_memory, .about = "of each stage replica"},
     {NULL, JSON_MEMBERS, JSON_AT(ty_run, until), .of = &ty_until_record},
     {"gradient_noise", JSON_STRUCT, .is_optional = true, JSON_SAID(ty_run, noise.steps),
      .of = &noise_record},

@@ -105,7 +105,8 @@ ty_status ty_timeline_check(const ty_plan *plan, const ty_program *program,
     uint64_t index = 0;
 
     if (timeline->stage_replica_count != ty_plan_stage_replica_count(plan))
-        return ty_fail(error, TY_EPARSE, "%s:/rank_count: found %u, expected the plan's %u", name,
+        return ty_fail(error, TY_EPARSE,
+                       "%s:/stage_replica_count: found %u, expected the plan's %u", name,
                        timeline->stage_replica_count, ty_plan_stage_replica_count(plan));
     if (timeline->event_count != step_events * timeline->step_count)
         return ty_fail(error, TY_EPARSE,
@@ -148,7 +149,7 @@ const ty_event *ty_timeline_find(const ty_timeline *timeline, const ty_program *
 /* ---- File ---------------------------------------------------------------------------------- */
 
 static const json_field event_fields[] = {
-    {"rank", JSON_UINT32, JSON_AT(ty_event, stage_replica), 0, TY_MAX_RANKS - 1},
+    {"stage_replica", JSON_UINT32, JSON_AT(ty_event, stage_replica), 0, TY_MAX_RANKS - 1},
     {"step", JSON_UINT32, JSON_AT(ty_event, step), 0, UINT32_MAX - 1},
     {"instruction", JSON_UINT32, JSON_AT(ty_event, instruction), 0, UINT32_MAX - 1},
     {"start_s", JSON_NUMBER, JSON_AT(ty_event, start_s), -DBL_MAX, DBL_MAX},
@@ -193,7 +194,8 @@ static void write_events(const json_field *field, const void *in, const void *co
 
 static const json_field fields[] = {
     {"plan_digest", JSON_DIGEST, JSON_AT(ty_timeline, plan_digest)},
-    {"rank_count", JSON_UINT32, JSON_AT(ty_timeline, stage_replica_count), 1, TY_MAX_RANKS},
+    {"stage_replica_count", JSON_UINT32, JSON_AT(ty_timeline, stage_replica_count), 1, TY_MAX_RANKS,
+     .was = "rank_count"},
     {"step_count", JSON_UINT32, JSON_AT(ty_timeline, step_count), 1, UINT32_MAX},
     {"events", JSON_TUPLES, .of = &event_record, .read = read_events, .write = write_events},
 };
@@ -205,7 +207,7 @@ ty_status ty_timeline_from_json(const ty_json *object, ty_timeline **out, ty_err
     ty_timeline *timeline = ty_alloc(1, sizeof *timeline);
 
     TY_TRY(ty_check_memory(timeline != NULL, error));
-    TY_CHECK(ty_json_schema(object, "trainyard.timeline/1", error), status, cleanup);
+    TY_CHECK(ty_json_schema(object, "trainyard.timeline/2", error), status, cleanup);
     TY_CHECK(ty_record_read_all(object, &ty_timeline_record, timeline, NULL, error), status,
              cleanup);
     ty_timeline_sort(timeline);
@@ -219,6 +221,6 @@ cleanup:
 
 void ty_timeline_to_json(const ty_timeline *timeline, ty_json_writer *writer, const char *key)
 {
-    ty_record_write_document("trainyard.timeline/1", &ty_timeline_record, timeline, NULL, writer,
+    ty_record_write_document("trainyard.timeline/2", &ty_timeline_record, timeline, NULL, writer,
                              key);
 }

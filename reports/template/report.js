@@ -433,7 +433,7 @@
     if (!prediction || !(prediction.step_time_s > 0)) return lacking("Step time breakdown", "a plan with a prediction");
     const shown = [["predicted", prediction], measured && ["measured", measured]].filter(Boolean);
     return section("breakdown", "Step time breakdown",
-      bars({ id: "breakdown", caption: "Parts of the step, averaged over ranks", alternative: "Stacked bars of the parts of a step; the table has the figures", xName: "step",
+      bars({ id: "breakdown", caption: "Parts of the step, averaged over stage replicas", alternative: "Stacked bars of the parts of a step; the table has the figures", xName: "step",
         categories: shown.map((s) => s[0]), unit: "s", yName: "seconds per step", stacked: true,
         series: parts.map(([name, key, colour]) => ({ name, colour, values: shown.map((s) => s[1][key] * s[1].step_time_s) })) }),
       table(["<part of the step"].concat(shown.map((s) => s[0])), parts.map(([name, key]) => [name].concat(shown.map((s) => formats.share(s[1][key]))))));
@@ -441,7 +441,7 @@
   function errorsSection() {
     if (!comparison) return lacking("Predicted and measured operations", "a run of the plan: trainyard run PLAN -o RUN");
     return section("errors", "Predicted and measured operations",
-      note("Medians over ranks and recorded steps. Waiting for a partner is not counted."),
+      note("Medians over stage replicas and recorded steps. Waiting for a partner is not counted."),
       table(["stage", "<operation", "per step", "predicted", "measured", "error"], comparison.operations.map((o) => {
         const error = el("span", null, o.measured_s > 0 ? formats.change(o.error) : "–");
         error.isOver = o.measured_s > 0 && Math.abs(o.error) > 0.1;
@@ -450,8 +450,8 @@
   }
   function stagesSection() {
     if (!timeline) return lacking("Time per stage, timeline, critical path", "a plan, which is simulated for it");
-    return section("stages", "Time per stage", bars({ id: "stages", caption: "Seconds of one step of one rank per bar",
-      alternative: "Stacked bars, one per stage or rank: computation, and waiting by cause", xName: "rank", categories: timeline.stage_parts.map((s) => s.name), unit: "s",
+    return section("stages", "Time per stage", bars({ id: "stages", caption: "Seconds of one step of one stage replica per bar",
+      alternative: "Stacked bars, one per stage or stage replica: computation, and waiting by cause", xName: "stage replica", categories: timeline.stage_parts.map((s) => s.name), unit: "s",
       yName: "seconds per step", stacked: true, series: stageParts.map(([name, colour], i) => ({ name, colour, values: timeline.stage_parts.map((s) => s.seconds[i]) })) }));
   }
 
@@ -463,7 +463,7 @@
 
   function instructionTable() {
     const items = timeline.items.slice().sort((a, b) => a[ROW] - b[ROW] || a[START] - b[START] || a[MEASURED] - b[MEASURED]);
-    return cutTable(["<rank and stream", "<instruction", "micro-batch", "<by", "start", "end", "waited"], items.map((i) => [timeline.rows[i[ROW]], timeline.names[i[NAME]], i[MICRO] < 0 ? "–" : i[MICRO],
+    return cutTable(["<stage replica and stream", "<instruction", "micro-batch", "<by", "start", "end", "waited"], items.map((i) => [timeline.rows[i[ROW]], timeline.names[i[NAME]], i[MICRO] < 0 ? "–" : i[MICRO],
       i[MEASURED] ? "measured" : "predicted", seconds(i[START] / 1e6), seconds(i[END] / 1e6), seconds((i[READY] - i[START]) / 1e6)]), MOST_INSTRUCTIONS, ": trainyard simulate --trace FILE writes all");
   }
   /* Instructions over time; the part of the step that is in view is [from, to]. */
@@ -478,7 +478,7 @@
     }
     const zoom = (factor) => { const middle = (view.from + view.to) / 2, width = (view.to - view.from) * factor; move(middle - width / 2, middle + width / 2); };
     const tipOf = (item) => [(timeline.is_measured ? (item[MEASURED] ? "measured: " : "predicted: ") : "") + timeline.names[item[NAME]] + (item[MICRO] >= 0 ? ", micro-batch " + item[MICRO] : ""),
-      "rank " + timeline.rows[item[ROW]], seconds((item[END] - item[READY]) / 1e6) + " from " + seconds(item[READY] / 1e6) + " to " + seconds(item[END] / 1e6),
+      "stage replica " + timeline.rows[item[ROW]], seconds((item[END] - item[READY]) / 1e6) + " from " + seconds(item[READY] / 1e6) + " to " + seconds(item[END] / 1e6),
       item[READY] > item[START] && "waited " + seconds((item[READY] - item[START]) / 1e6) + " before", item[CRITICAL] && "on the critical path", "click to zoom to it"].filter(Boolean);
     const draw = (width, plot) => {
       const height = Math.min(1100, Math.max(200, timeline.rows.length * 13 * half + 50));
@@ -502,7 +502,7 @@
     }));
     const colours = timeline.operations.filter(Boolean).map((name) => [name, operationColours[name] || "#8c8c8c"]);
     const figure = chart("timeline", timeline.is_measured ? "Instructions over time, predicted above measured" : "Instructions over time, predicted",
-      "Timeline of one step by rank and stream. Arrow keys move, plus and minus zoom, 0 shows the whole step", draw, instructionTable(), legend(colours, ["pale: waiting", "outlined: critical path"]), tools);
+      "Timeline of one step by stage replica and stream. Arrow keys move, plus and minus zoom, 0 shows the whole step", draw, instructionTable(), legend(colours, ["pale: waiting", "outlined: critical path"]), tools);
     entry = charts[charts.length - 1];
     const plot = entry.plot;
     plot.addEventListener("click", (event) => {
@@ -538,11 +538,11 @@
     const path = timeline.critical_path, total = sum(path.map((p) => p[2]));
     return section("timeline", "Timeline of one step",
       note((timeline.is_measured ? "In each row the upper bar is the prediction, the lower bar the measurement." : "Predicted; nothing was measured yet.") + " Times count from the step's first computation." +
-        (timeline.has_all_ranks ? "" : " One rank per stage and device type is shown.")),
+        (timeline.has_all_replicas ? "" : " One stage replica per stage and device type is shown.")),
       timelineChart(),
       timeline.least_s > 0 && note("The chart leaves out instructions shorter than " + seconds(timeline.least_s) + "; trainyard simulate PLAN --trace FILE writes all."),
       el("h3", null, "Critical path"),
-      note("The longest dependency chain of the predicted step over all ranks, outlined in the chart. Only a shorter instruction on it shortens the step."),
+      note("The longest dependency chain of the predicted step over all stage replicas, outlined in the chart. Only a shorter instruction on it shortens the step."),
       table(["<operation", "instructions", "seconds", "share"], path.map(([name, count, s]) => [name, count, seconds(s), show("share", s / total)])));
   }
 
@@ -612,17 +612,17 @@
   }
   const MOST_CURVES = 10, CURVE_POINTS = 199;
   function memoryCurves() {
-    const document_ = documentOf("trainyard.simulation/1"), all = (document_ && document_.memory_over_time) || [];
-    const stageOf = (rank) => { let last = 0; if (plan) plan.replicas.reduce((from, r, i) => { if (rank >= from) last = i; return from + r; }, 0); return last; };
-    const isKnown = (rank) => plan && rank < sum(plan.replicas);
-    const kinds = all.filter((c) => !isKnown(c.rank) || plan.stages[stageOf(c.rank)].like === stageOf(c.rank));
+    const document_ = documentOf("trainyard.simulation/2"), all = (document_ && document_.memory_over_time) || [];
+    const stageOf = (replica) => { let last = 0; if (plan) plan.replicas.reduce((from, r, i) => { if (replica >= from) last = i; return from + r; }, 0); return last; };
+    const isKnown = (replica) => plan && replica < sum(plan.replicas);
+    const kinds = all.filter((c) => !isKnown(c.stage_replica) || plan.stages[stageOf(c.stage_replica)].like === stageOf(c.stage_replica));
     if (!kinds.length) return null;
     const shown = kinds.length <= MOST_CURVES ? kinds : Array.from({ length: MOST_CURVES }, (_, k) => kinds[Math.floor(k * (kinds.length - 1) / (MOST_CURVES - 1))]);
     const end = Math.max(...shown.map((c) => c.time_s[c.time_s.length - 1])), x = Array.from({ length: CURVE_POINTS }, (_, i) => end * i / (CURVE_POINTS - 1));
     const sampled = (c) => { let next = 0, bytes = null; return x.map((t) => { while (next < c.time_s.length && c.time_s[next] <= t) bytes = c.bytes[next++]; return bytes; }); };
     return lines({ id: "memory-time", caption: "Memory of a device over the simulated time", alternative: "Curves of memory over time, one per kind of stage: it rises with the micro-batches in flight",
       xName: "time", x, xUnit: "s", unit: "memory", yName: "bytes per device",
-      series: shown.map((c) => ({ name: isKnown(c.rank) ? stageNoun() + " " + stageOf(c.rank) : "rank " + c.rank, values: sampled(c) })) });
+      series: shown.map((c) => ({ name: isKnown(c.stage_replica) ? stageNoun() + " " + stageOf(c.stage_replica) : "stage replica " + c.stage_replica, values: sampled(c) })) });
   }
   function memorySection() {
     const curves = memoryCurves();

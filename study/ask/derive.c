@@ -120,7 +120,7 @@ static ty_status put_memory(const ty_plan_inputs *in, const ty_timeline *timelin
 
     TY_TRY(ty_memory_curve(in->plan, in->program, timeline, stage_replica, &points, &count, error));
     ty_json_open(w, NULL, '{');
-    ty_json_put_uint(w, "rank", stage_replica);
+    ty_json_put_uint(w, "stage_replica", stage_replica);
     ty_json_open_flat(w, "time_s", '[');
     for (uint32_t i = 0; i < count; i++)
         ty_json_put_number(w, NULL, points[i].time_s);
@@ -145,7 +145,7 @@ ty_status ty_plan_memory_document(const ty_plan_inputs *in, const ty_timeline *t
     if (in->plan->memory == NULL)
         return TY_OK;
     ty_json_open(&w, NULL, '{');
-    ty_json_put_string(&w, "schema", "trainyard.simulation/1");
+    ty_json_put_string(&w, "schema", "trainyard.simulation/2");
     ty_json_open(&w, "memory_over_time", '[');
     for (uint32_t p = 0; p < ty_plan_pipeline_size(in->plan); p++)
         TY_CHECK(put_memory(in, timeline, ty_plan_first_replica(in->plan, p), &w, error), status,

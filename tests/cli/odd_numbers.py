@@ -13,7 +13,7 @@ program, folder = sys.argv[1:3]
 MARK = "a number stands here"
 REFUSED = ("NaN", "Infinity", "-Infinity", "1e308")
 # What others show is not read number by number.
-SHOWN = ("trainyard.estimate/1", "trainyard.simulation/1", "trainyard.whatif/1")
+SHOWN = ("trainyard.estimate/1", "trainyard.simulation/2", "trainyard.whatif/1")
 
 
 def numbers(value, pointer, key, seen):

@@ -224,13 +224,41 @@ Test(run, runs_go_there_and_back)
     }
 }
 
+/* Version 1 calls a stage replica a rank. */
+Test(run, first_version_is_read_and_written_anew)
+{
+    const char *path = toy_path("older-run.json");
+    ty_run *run = NULL, *again = NULL;
+    ty_error error = {0};
+    char *text;
+
+    cr_assert_eq(ty_run_load(TY_CORPUS "/run/run.json", &run, &error), TY_OK, "%s", error.message);
+    cr_expect_eq(run->stage_replica_count, 2);
+    cr_expect_eq(run->timeline->stage_replica_count, 2);
+    cr_expect_eq(run->timeline->events[run->timeline->event_count - 1].stage_replica, 1);
+    cr_assert_eq(ty_run_save(run, path, &error), TY_OK, "%s", error.message);
+    text = toy_read(path);
+    cr_expect_not_null(strstr(text, "\"trainyard.run/2\""));
+    cr_expect_not_null(strstr(text, "\"trainyard.timeline/2\""));
+    cr_expect_null(strstr(text, "\"rank_count\""));
+    cr_assert_eq(ty_run_load(path, &again, &error), TY_OK, "%s", error.message);
+    cr_expect_eq(again->timeline->event_count, run->timeline->event_count);
+    cr_expect_arr_eq(again->timeline->events, run->timeline->events,
+                     run->timeline->event_count * sizeof *run->timeline->events);
+    ty_free(text);
+    ty_run_free(run);
+    ty_run_free(again);
+    remove(path);
+}
+
 Test(run, bad_runs_are_refused_with_pointer)
 {
     const struct {
         const char *old, *new, *message;
     } rows[] = {
-        {"trainyard.run/1", "trainyard.job/1", ":/schema"},
-        {"\"rank_count\": 1", "\"rank_count\": 2", ":/peak_memory_bytes: found an array of 1"},
+        {"trainyard.run/2", "trainyard.job/1", ":/schema"},
+        {"\"stage_replica_count\": 1", "\"stage_replica_count\": 2",
+         ":/peak_memory_bytes: found an array of 1"},
         {"\"losses\": [", "\"losses\": [null, ", ":/losses/0: found null"},
         {"\"losses\": [", "\"losses\": [], \"more\": [", ":/losses"},
         {"\"accuracy\": 0.875", "\"accuracy\": 87.5", ":/evaluations/0/accuracy: found 87.5"},

@@ -78,7 +78,7 @@ Test(timeline, check_refuses_each_flaw)
         "toy:/events/4: found start nan s",
         "toy:/events/4: found start 4 s and end inf s",
         "toy:/events/4: found start 4 s and end 3 s of instruction 4 of stage replica 0 in step 0",
-        "toy:/rank_count: found 2, expected the plan's 1",
+        "toy:/stage_replica_count: found 2, expected the plan's 1",
         "expected 8 for each of 2 steps",
     };
     ty_plan *plan = toy_plan_named("alone tied");
@@ -443,8 +443,9 @@ Test(timeline, bad_files_are_refused_with_pointer)
     const struct {
         const char *old, *new, *message;
     } rows[] = {
-        {"trainyard.timeline/1", "trainyard.timeline/9", "t.json:/schema"},
-        {"\"rank_count\": 1", "\"rank_count\": 0", "t.json:/rank_count: found 0"},
+        {"trainyard.timeline/2", "trainyard.timeline/9", "t.json:/schema"},
+        {"\"stage_replica_count\": 1", "\"stage_replica_count\": 0",
+         "t.json:/stage_replica_count: found 0"},
         {"[0, 0, 1, ", "[1, 0, 1, ", "t.json:/events/1/0: found 1"},
         {"[0, 0, 1, ", "[0, 1, 1, ", "t.json:/events/1/1: found 1"},
         {"[0, 0, 1, ", "[0, 0, -1, ", "t.json:/events/1/2: found -1"},

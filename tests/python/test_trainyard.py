@@ -42,7 +42,7 @@ class Questions(unittest.TestCase):
         plan = trainyard.plan("lenet", "2x p100-server", top=1)
         estimate, simulation = plan.estimate(), plan.simulate(seeds=2, jitter="5%")
         self.assertEqual(estimate["schema"], "trainyard.estimate/1")
-        self.assertEqual(simulation["schema"], "trainyard.simulation/1")
+        self.assertEqual(simulation["schema"], "trainyard.simulation/2")
         self.assertEqual(simulation["seeds"], 2)
         self.assertGreater(estimate["step_time_s"], 0)
         self.assertTrue(plan.html().lstrip().lower().startswith("<!doctype html"))

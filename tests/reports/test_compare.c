@@ -161,8 +161,8 @@ Test(compare, others_timelines_are_refused)
     ty_error error = {0};
 
     cr_expect_eq(ty_compare(s.plan, s.program, foreign, run, &c, &error), TY_EPARSE);
-    cr_expect(strstr(error.message, "rank_count: found 3, expected the plan's 2") != NULL, "%s",
-              error.message);
+    cr_expect(strstr(error.message, "stage_replica_count: found 3, expected the plan's 2") != NULL,
+              "%s", error.message);
     ty_timeline_free(run->timeline);
     run->timeline = foreign;
     cr_expect_eq(ty_compare(s.plan, s.program, predicted, run, &c, &error), TY_EPARSE);

@@ -381,7 +381,8 @@ Test(html, others_timelines_are_refused)
     in.simulated = t.simulated;
     in.run = other.run;
     cr_expect_eq(ty_report_html(&in, &text, &error), TY_EPARSE);
-    cr_expect(strstr(error.message, "run:/timeline:/rank_count") != NULL, "%s", error.message);
+    cr_expect(strstr(error.message, "run:/timeline:/stage_replica_count") != NULL, "%s",
+              error.message);
     ty_text_clear(&text);
     story_clear(&t);
     story_clear(&other);

@@ -101,6 +101,7 @@ static given give(const char *text)
                  error.message);
     g.document = (ty_report_document){.path = "given.json", .root = ty_json_root(g.parsed)};
     cr_assert_eq(ty_json_string(g.document.root, "schema", &g.document.schema, NULL), TY_OK);
+    g.document.schema = ty_json_schema_now(g.document.schema);
     g.document.digest = ty_digest_of(text, strlen(text));
     return g;
 }
@@ -130,9 +131,13 @@ static const struct document_case {
     {"{\"schema\":\"trainyard.score/1\",\"time_to_target_s\":{\"low\":60,\"expected\":90,"
      "\"high\":100},\"convergence_provenance\":\"prior\"}",
      "time_to_target_s/expected", NULL, 90},
-    {"{\"schema\":\"trainyard.simulation/1\",\"timeline\":{},\"memory_over_time\":[{\"rank\":3,"
+    {"{\"schema\":\"trainyard.simulation/"
+     "2\",\"timeline\":{},\"memory_over_time\":[{\"stage_replica\":3,"
      "\"time_s\":[0,2],\"bytes\":[1024,3072]}]}",
      "memory_over_time/0/bytes/1", NULL, 3072},
+    {"{\"schema\":\"trainyard.simulation/1\",\"memory_over_time\":[{\"rank\":3,"
+     "\"time_s\":[0,2],\"bytes\":[1024,3072]}]}",
+     "memory_over_time/0/stage_replica", NULL, 3},
     {"{\"schema\":\"trainyard.launch/1\",\"targets\":[{\"target\":\"slurm\",\"next\":\"sbatch "
      "job.sh\",\"files\":[{\"name\":\"job.sh\",\"bytes\":90000,\"text\":\"#!/bin/sh\\nsrun "
      "<x>\"}]},{\"target\":\"horovod\",\"reason\":\"it has no <pipelines>\"}]}",
@@ -176,7 +181,7 @@ static const struct bad_document {
      "{\"values\":{\"a\":\"1\"},\"step_time_s\":-1}]}",
      "given.json:/rows/0/step_time_s"},
     {"{\"schema\":\"trainyard.validation/1\"}", "given.json:/sources"},
-    {"{\"schema\":\"trainyard.simulation/1\",\"memory_over_time\":[{\"rank\":0,\"time_s\":[0],"
+    {"{\"schema\":\"trainyard.simulation/2\",\"memory_over_time\":[{\"rank\":0,\"time_s\":[0],"
      "\"bytes\":[1,2]}]}",
      "given.json:/memory_over_time/0/bytes"},
     {"{\"schema\":\"trainyard.launch/1\",\"targets\":[{}]}", "given.json:/targets/0/target"},

@@ -165,9 +165,9 @@ Test(trace, others_timelines_are_refused)
     ty_error error = {0};
 
     cr_expect_eq(ty_trace_write(s.plan, s.program, foreign, NULL, &text, &error), TY_EPARSE);
-    cr_expect(strstr(error.message, "predicted:/rank_count") != NULL, "%s", error.message);
+    cr_expect(strstr(error.message, "predicted:/stage_replica_count") != NULL, "%s", error.message);
     cr_expect_eq(ty_trace_write(s.plan, s.program, own, foreign, &text, &error), TY_EPARSE);
-    cr_expect(strstr(error.message, "measured:/rank_count") != NULL, "%s", error.message);
+    cr_expect(strstr(error.message, "measured:/stage_replica_count") != NULL, "%s", error.message);
     cr_expect_null(text.data);
     ty_timeline_free(own);
     ty_timeline_free(foreign);
