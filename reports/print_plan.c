@@ -330,7 +330,7 @@ static bool is_key(const fix_word *word, const char *key)
 static const struct {
     const char *key, *title;
     int columns;
-} sizes[] = {{"tp", "TP", 4}, {"pp", "PP", 5}, {"interleave", "VPP", 4}, {"dp", "DP", 6},
+} sizes[] = {{"tp", "TP", 4}, {"pp", "PP", 5}, {"vpp", "VPP", 4},        {"dp", "DP", 6},
              {"cp", "CP", 4}, {"ep", "EP", 4}, {"micro_batch", "MBS", 5}};
 enum { SIZE_COUNT = sizeof sizes / sizeof sizes[0] };
 

@@ -36,7 +36,7 @@ static const option_row table[] = {
     TEXT(
         "fix", 0, fix, "KEY=V,...",
         "devices=8 (how many, or which: 0-3+8-11), pp=2, dp=4, replicas=2+1, layers=26+24 (of each "
-        "stage; 4x8+2 is 8 four times, then 2), interleave=2, tp=8, cp=2, ep=4, tables=row, column "
+        "stage; 4x8+2 is 8 four times, then 2), vpp=2, tp=8, cp=2, ep=4, tables=row, column "
         "or table (how ep divides those of bags), sp=0 or 1, zero=0 "
         "to 3, schedule=1f1b, micro_batch=16, recompute=none, selective, elementwise (norms "
         "and activation functions), operator, full (block by block), full:4 or stage, "

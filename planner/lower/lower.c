@@ -13,7 +13,7 @@ static ty_status check_plan(const ty_plan *plan, ty_error *error)
                        (int)plan->schedule);
     if (plan->stage_count == 0 || plan->stage_count % ty_plan_virtual_stages(plan) != 0)
         return ty_fail(error, TY_EINVAL,
-                       "plan:/stages: found %u, expected a multiple of interleave, %u",
+                       "plan:/stages: found %u, expected a multiple of the virtual stages, %u",
                        plan->stage_count, ty_plan_virtual_stages(plan));
     for (uint32_t s = 0; s < plan->stage_count; s++) {
         uint32_t replicas = plan->stages[s].replicas;

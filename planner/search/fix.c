@@ -550,7 +550,7 @@ static const fix_key keys[] = {
     {"schedule", read_word, put_schedule,
      "gpipe 1f1b interleaved zb-h1 zb-2p pipedream pipedream-2bw", .at = AT(schedule),
      .flag = AT(fix_schedule), .word = ty_schedule_name, .most = TY_SCHEDULE_COUNT},
-    {"interleave", read_number, put_virtual_stages, "1 2 4", .at = AT(dimensions.virtual_stages),
+    {"vpp", read_number, put_virtual_stages, "1 2 4", .at = AT(dimensions.virtual_stages),
      .pin = TY_PIN_VIRTUAL_STAGES, .least = 1, .most = TY_MAX_STAGES_OF_A_PLAN},
     {"micro_batch", read_number, put_micro_batch, "1 2 4 8 16 32", .at = AT(micro_batch_size),
      .least = 1, .most = MOST_MICRO_BATCH},
@@ -607,10 +607,16 @@ const char *ty_fix_values_at(uint32_t index)
     return index < KEY_COUNT ? keys[index].values : NULL;
 }
 
+/* The key that a word is; that of an older word for the same, else the word. */
+static const char *key_now(const char *word)
+{
+    return strcasecmp(word, "interleave") == 0 ? "vpp" : word;
+}
+
 bool ty_fix_key_is_known(const char *key)
 {
     for (size_t k = 0; k < KEY_COUNT; k++)
-        if (strcmp(key, keys[k].name) == 0)
+        if (strcmp(key_now(key), keys[k].name) == 0)
             return true;
     return false;
 }
@@ -637,8 +643,7 @@ static const struct {
     {"context", "cp"},
     {"expert", "ep"},
     {"sequence", "sp"},
-    {"virtual", "interleave"},
-    {"vpp", "interleave"},
+    {"virtual", "vpp"},
     {"micro", "micro_batch"},
     {"mbs", "micro_batch"},
     {"activation", "recompute"},
@@ -671,7 +676,7 @@ static ty_status read_one(target *t, char *item, const char *said[KEY_COUNT], ty
     value = trim(equals + 1);
     for (size_t k = 0; k < KEY_COUNT; k++) {
         const char *key = keys[k].name;
-        if (strcasecmp(item, key) != 0)
+        if (strcasecmp(key_now(item), key) != 0)
             continue;
         if (said[k] != NULL && strcmp(said[k], value) != 0)
             return ty_fail(error, TY_EINVAL, "--fix: found %s=%s and %s=%s, expected one of them",

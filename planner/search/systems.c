@@ -215,7 +215,7 @@ static ty_status check_division(const preset *p, const ty_plan_options *o, const
 
     if (o->dimensions.virtual_stages > 1 && !ty_stack_has(p->plans.schedules, TY_INTERLEAVED))
         return ty_fail(error, TY_EINFEASIBLE,
-                       "%s has one run of layers on each device; found interleave %u", name,
+                       "%s has one run of layers on each device; found vpp %u", name,
                        o->dimensions.virtual_stages);
     if (p->division == WHOLE && stages > 1)
         return ty_fail(error, TY_EINFEASIBLE,

@@ -275,7 +275,7 @@
       "overlap it with the backward pass, compress gradients (--fix compression=...), or use fewer data-parallel replicas (--fix dp=N)"],
     ["exposed send/recv", "exposed_transfer_share", "#cc79a7", "use fewer pipeline stages (--fix pp=N), or a faster network between them"],
     ["pipeline bubble", "bubble_share", "#8c8c8c",
-      "use more micro-batches (--global-batch), more virtual stages (--fix interleave=N), or fewer pipeline stages (--fix pp=N)"],
+      "use more micro-batches (--global-batch), more virtual stages (--fix vpp=N), or fewer pipeline stages (--fix pp=N)"],
     ["input", "input_share", "#e69f00", "read samples with more cores or from faster storage (--input)"],
   ];
   const stageParts = [["forward", "#0072b2"], ["backward", "#d55e00"], ["recompute", "#56b4e9"], ["update", "#e69f00"], ["waiting for gradients", "#009e73"],

@@ -110,9 +110,8 @@ cleanup:
  */
 
 /* Keys of --fix that say whose state is whose, whatever the batch. */
-static const char *const carried[] = {"pp",       "layers", "interleave",  "tp",
-                                      "cp",       "ep",     "tables",      "sp",
-                                      "schedule", "zero",   "compression", NULL};
+static const char *const carried[] = {"pp",     "layers", "vpp",      "tp",   "cp",          "ep",
+                                      "tables", "sp",     "schedule", "zero", "compression", NULL};
 
 /* The value of a key in words of --fix; NULL: it is not there. */
 static const char *value_of(const char *fix, const char *key, size_t *length)

@@ -10,10 +10,10 @@
 /* Pins that may take memory, in the order in which they are given up: what costs the least first.
  */
 static const char *const given_up[] = {
-    "recompute",  "zero",      "sp",        "micro_batch", "tp",          "schedule",
-    "interleave", "pp",        "layers",    "replicas",    "dp",          "cp",
-    "ep",         "devices",   "staleness", "bucket",      "compression", "compress",
-    "embeddings", "algorithm", "cycle",     "priority"};
+    "recompute",  "zero",       "sp",        "micro_batch", "tp",       "schedule",
+    "interleave", "vpp",        "pp",        "layers",      "replicas", "dp",
+    "cp",         "ep",         "devices",   "staleness",   "bucket",   "compression",
+    "compress",   "embeddings", "algorithm", "cycle",       "priority"};
 enum { GIVEN_UP = sizeof given_up / sizeof *given_up };
 
 /* So many times as many devices are looked at: 2, 4, ... */

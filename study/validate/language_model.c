@@ -444,7 +444,7 @@ static void write_layout(const reading *r)
     if (r->pp > 1)
         ty_asked_add(fix, ",schedule=%s", r->virtual_stages > 1 ? "interleaved" : r->schedule);
     if (r->virtual_stages > 1)
-        ty_asked_add(fix, ",interleave=%.0f", r->virtual_stages);
+        ty_asked_add(fix, ",vpp=%.0f", r->virtual_stages);
     if (r->micro >= 1)
         ty_asked_add(fix, ",micro_batch=%.0f", r->micro * r->ep);
     if (r->dp * r->cp > 1)

@@ -380,8 +380,8 @@ static ty_status pipeline_step(ty_asked *asked, const ty_record *r, const shape 
         asked->global_batch = s->micro_batches * size;
         snprintf(asked->fix, sizeof asked->fix,
                  "devices=0-%u,pp=%u,dp=1,tp=1%s,micro_batch=%u,recompute=%s,compression=none",
-                 s->stages - 1, s->stages, s->stages > 1 ? ",schedule=gpipe,interleave=1" : "",
-                 size, s->recompute ? "stage" : "none");
+                 s->stages - 1, s->stages, s->stages > 1 ? ",schedule=gpipe,vpp=1" : "", size,
+                 s->recompute ? "stage" : "none");
         status = ty_asked_step(asked, r, step_s, &ignored, error);
     }
     return status;

@@ -167,7 +167,7 @@ Test(language_models, what_is_left_out_is_filled_and_said)
                "\"micro\":1},\"cluster\":{\"gpu\":\"H100-SXM\",\"gpus\":512,"
                "\"gpus_per_node\":8},\"parallel\":{\"dp\":16,\"pp\":8,\"tp\":4}"),
          "transformer blocks=96", "host:64 gpu:8 @h100-sxm nvlink4 ndr400",
-         "schedule=interleaved,interleave=6", "fp8", "6 chunks a stage"},
+         "schedule=interleaved,vpp=6", "fp8", "6 chunks a stage"},
         {"states that are stated to be sharded",
          SPEED("nemo-megatron-bridge/x",
                MODEL ",\"batch\":{\"global\":32,\"micro\":1},\"cluster\":{\"gpu\":\"GB200\","

@@ -276,7 +276,7 @@ static const ask asks[] = {
     {"tables", "row column table", has_tables, "dlrm-kaggle", NULL},
     {"sp", "0 1", has_sequence, NULL, NULL},
     {"zero", "0 1 2 3", has_zero, NULL, NULL},
-    {"interleave", "1 2", has_virtual_stages, NULL, NULL},
+    {"vpp", "1 2", has_virtual_stages, NULL, NULL},
     {"staleness", "0 1", has_staleness, NULL, NULL},
     {"priority", "0 1 shorter", has_priority, NULL, NULL},
     {"servers", "0 1", has_servers, NULL, NULL},
@@ -292,9 +292,9 @@ static const ask asks[] = {
 #define DATA_PARALLEL                                                                              \
     " devices=4 pp=1 dp=8 replicas=8 schedule=gpipe schedule=1f1b micro_batch=1 tp=1 cp=1 ep=1 "   \
     "tables=whole sp=0 layers=28 compress=all embeddings=dense "                                   \
-    "interleave=1 staleness=0 priority=0 servers=0 "
+    "vpp=1 staleness=0 priority=0 servers=0 "
 #define PIPELINES                                                                                  \
-    " devices=4 pp=2 dp=4 replicas=4+4 micro_batch=1 tp=1 cp=1 ep=1 sp=0 interleave=1 "            \
+    " devices=4 pp=2 dp=4 replicas=4+4 micro_batch=1 tp=1 cp=1 ep=1 sp=0 vpp=1 "                   \
     "tables=whole "                                                                                \
     "staleness=0 priority=0 servers=0 compress=all embeddings=dense "
 #define LIBRARY " algorithm=ring algorithm=tree algorithm=automatic "
@@ -340,7 +340,7 @@ static const struct {
     {"megatron", PIPELINES ANY_BUCKET LIBRARY
      "bucket=fitted pp=1 dp=8 replicas=8 schedule=1f1b schedule=interleaved tp=2 cp=2 ep=2 sp=1 "
      "zero=0 "
-     "zero=1 interleave=2 compression=none recompute=none recompute=selective recompute=full "
+     "zero=1 vpp=2 compression=none recompute=none recompute=selective recompute=full "
      "recompute=full:2 recompute=stage"},
     {"zero", DATA_PARALLEL ANY_BUCKET LIBRARY ANY_RECOMPUTE
      "zero=1 zero=2 zero=3 compression=none compression=fp16 compression=bf16"},

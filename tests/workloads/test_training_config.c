@@ -30,11 +30,11 @@ Test(training_config, files)
          "tp=4,pp=2,micro_batch=1,zero=1,recompute=selective,schedule=1f1b,compression=none",
          "bf16", 6738415616 + 256 * 2 * 4096 /* padded to 32256 of 128 x 4 */, 4096, 256, 32},
         {"nemo-recipe.yaml", NULL, 0, "NeMo, Megatron-Bridge or Megatron-LM YAML",
-         "tp=4,pp=4,cp=2,interleave=5,micro_batch=1,zero=1,sp=1,schedule=interleaved,"
+         "tp=4,pp=4,cp=2,vpp=5,micro_batch=1,zero=1,sp=1,schedule=interleaved,"
          "compression=none",
          "bf16", 70553706496, 4096, 512, 64},
         {"nemo-recipe.yaml", "qwen3-8b", 0, "NeMo, Megatron-Bridge or Megatron-LM YAML",
-         "tp=4,pp=4,cp=2,interleave=5,micro_batch=1,zero=1,sp=1,schedule=interleaved,"
+         "tp=4,pp=4,cp=2,vpp=5,micro_batch=1,zero=1,sp=1,schedule=interleaved,"
          "compression=none",
          "bf16", 8190735360, 4096, 512, 64},
         {"megatron-bridge.yaml", NULL, 0, "NeMo, Megatron-Bridge or Megatron-LM YAML",
@@ -259,7 +259,7 @@ Test(training_config, defaults_of_the_programs)
                      "pipeline_parallel_schedule = 'Interleaved1F1B'\n"
                      "[activation_checkpoint]\nmode = 'full'\n",
          NULL,
-         "pp=2,interleave=2,micro_batch=1,zero=3,recompute=full,schedule=interleaved,"
+         "pp=2,vpp=2,micro_batch=1,zero=3,recompute=full,schedule=interleaved,"
          "compression=none"},
         {TITAN_SHARE "[parallelism]\npipeline_parallel_degree = 2\n"
                      "pipeline_parallel_schedule = 'ZBVZeroBubble'\n"
@@ -270,7 +270,7 @@ Test(training_config, defaults_of_the_programs)
          "  num_attention_heads: 4\n  encoder_seq_length: 64\n  max_position_embeddings: 64\n"
          "  pipeline_model_parallel_size: 2\n  virtual_pipeline_model_parallel_size: 2\n"
          "  tokenizer:\n    type: GPT2BPETokenizer\n",
-         NULL, "pp=2,interleave=2,schedule=interleaved,compression=none"},
+         NULL, "pp=2,vpp=2,schedule=interleaved,compression=none"},
         {"distributed_type: FSDP\n", "mlp",
          "tp=1,pp=1,cp=1,zero=3,recompute=none,compression=none"},
         {"distributed_type: DEEPSPEED\ndeepspeed_config:\n  zero_stage: 2\n", "mlp",
@@ -310,7 +310,7 @@ Test(training_config, ranks_of_experts)
          "--pipeline-model-parallel-size 2 --num-layers-per-virtual-pipeline-stage 2\n"
          "--micro-batch-size 1 --global-batch-size 64 --recompute-granularity full\n"
          "--recompute-method uniform --recompute-num-layers 2 --bf16\n",
-         "tp=2,pp=2,cp=1,ep=4,interleave=2,micro_batch=4,zero=0,sp=1,recompute=full:2,"
+         "tp=2,pp=2,cp=1,ep=4,vpp=2,micro_batch=4,zero=0,sp=1,recompute=full:2,"
          "schedule=interleaved,compression=none,bucket=one",
          "megatron"},
     };

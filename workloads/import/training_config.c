@@ -555,7 +555,7 @@ ty_status ty_training_config_fix(const ty_training_config *config, ty_text *out,
         {"cp", config->context, config->context > 0},
         {"ep", config->expert, config->expert > 0},
         {"dp", config->data, config->data > 0},
-        {"interleave", config->virtual_stages, config->virtual_stages > 1},
+        {"vpp", config->virtual_stages, config->virtual_stages > 1},
         {"micro_batch", config->micro_batch, config->micro_batch > 0},
         {"zero", config->zero, config->has_zero},
     };
