@@ -729,7 +729,7 @@ void ty_print_run(const ty_run *run, ty_text *text)
         peak = run->peak_memory_bytes[r] > peak ? run->peak_memory_bytes[r] : peak;
     ty_format_memory((double)peak, memory);
     ty_format_seconds(run->wall_s, wall);
-    ty_text_addf(text, "%u rank%s (%s), %u steps in %s\n", run->stage_replica_count,
+    ty_text_addf(text, "%u stage replica%s (%s), %u steps in %s\n", run->stage_replica_count,
                  run->stage_replica_count == 1 ? "" : "s", run->backend, run->step_count, wall);
     ty_print_summary(&run->summary, NULL, text);
     if (run->losses != NULL)
@@ -737,7 +737,7 @@ void ty_print_run(const ty_run *run, ty_text *text)
                      run->step_count > 0 ? run->losses[run->step_count - 1] : 0.0);
     else
         ty_text_add(text, "Loss        none: layers only took their time\n");
-    ty_text_addf(text, "Memory      %s (largest rank)\n", memory);
+    ty_text_addf(text, "Memory      %s (largest stage replica)\n", memory);
     if (run->disturbance.others_share >= TY_BUSY_SHARE)
         ty_text_addf(text,
                      "Machine     busy: %u of %u steps disturbed, others took %.0f %% of the "

@@ -457,7 +457,8 @@ static ty_status outcome(ty_interpreter *in, ty_error *error)
 {
     if (in->failure != TY_OK) {
         in->options.transport->is_broken = true;
-        return ty_fail(error, in->failure, "rank %u: %s", in->stage_replica, in->error.message);
+        return ty_fail(error, in->failure, "rank %u: %s", in->options.transport->rank,
+                       in->error.message);
     }
     if (in->is_diverged)
         return ty_fail(error, TY_ELIMIT,
@@ -504,7 +505,8 @@ ty_status ty_interpreter_run(ty_interpreter *in, uint32_t until, ty_error *error
     stretch_start(in, until);
     if (pthread_create(&compute, NULL, interpreter_compute, in) != 0) {
         in->options.transport->is_broken = true;
-        return ty_fail(error, TY_EBACKEND, "rank %u: no thread to compute with", in->stage_replica);
+        return ty_fail(error, TY_EBACKEND, "rank %u: no thread to compute with",
+                       in->options.transport->rank);
     }
     status = interpreter_communicate(in, &detail);
     if (status != TY_OK)

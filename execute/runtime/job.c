@@ -42,20 +42,17 @@ typedef struct training {
 
 static ty_status job_check(const ty_job *job, const ty_transport *transport, ty_error *error)
 {
-    const uint32_t width = ty_plan_replica_ranks(job->plan);
-    char of_parallel[32] = "", and_servers[32] = "";
+    char and_servers[32] = "";
 
-    if (width > 1)
-        snprintf(of_parallel, sizeof of_parallel, " of %u ranks each", width);
     if (job->plan->servers.count > 0)
         snprintf(and_servers, sizeof and_servers, " and %u server%s", job->plan->servers.count,
                  job->plan->servers.count > 1 ? "s" : "");
     if (ty_plan_launched_count(job->plan) != transport->size)
         return ty_fail(
             error, TY_EPARSE,
-            "job:/plan/stages: found a plan of %u ranks%s%s, expected one of %u, as many as "
-            "were started",
-            ty_plan_stage_replica_count(job->plan), of_parallel, and_servers, transport->size);
+            "job:/plan/stages: found a plan of %u ranks%s, expected one of %u, as many as were "
+            "started",
+            ty_plan_rank_count(job->plan), and_servers, transport->size);
     if ((uint64_t)job->warmup_steps + job->timeline_steps > job->steps)
         return ty_fail(error, TY_EINVAL,
                        "%u warm-up steps and %u recorded ones are more than %u steps",

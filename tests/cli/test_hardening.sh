@@ -141,7 +141,7 @@ if [ "$(id -u)" -eq 0 ] && mkdir "$scratch/full" && mount -t tmpfs -o size=64k n
         # shellcheck disable=SC2086 # several words
         expect 1 run "$work/plan.json" --steps 30 $what -q -o "$work/unsaved.json"
         expect_error_line "No space left" "the result is of the 30 steps until then"
-        if grep -q "^2 ranks (cpu), 30 steps in " "$scratch/out"; then pass; else fail "a result is not shown: $what"; fi
+        if grep -q "^2 stage replicas (cpu), 30 steps in " "$scratch/out"; then pass; else fail "a result is not shown: $what"; fi
         expect 0 compare "$work/plan.json" "$work/unsaved.json"
         rm -f "$work/unsaved.json"
     done

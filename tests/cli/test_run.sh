@@ -103,7 +103,7 @@ END
 # Without devices: a plan for other machines, of a network that does not train here. Only time and messages.
 expect 0 plan -w resnet50 -c "1x p100-server" --global-batch 64 --fix pp=2,dp=2 --no-simulate -q -o "$work/resnet50.json"
 expect 0 run "$work/resnet50.json" --backend replay --steps 2 -q -o "$work/resnet50-run.json" --metrics "$work/resnet50.prom" --mlperf-log "$work/resnet50.log"
-expect_output "4 ranks (replay), 2 steps" "none: layers only took their time"
+expect_output "4 stage replicas (replay), 2 steps" "none: layers only took their time"
 expect 0 compare "$work/resnet50.json" "$work/resnet50-run.json"
 expect_output "Step time" "forward" "all_reduce"
 expect 0 report "$work/resnet50.json" "$work/resnet50-run.json" -o "$work/resnet50.html"
@@ -169,7 +169,7 @@ expect 2 data shuffle "$SOURCE/README.md"
 # Lanes: two processes are one rank, with the loss of one process; measured lies over predicted.
 expect 0 plan -w "gpt-tiny sequence=16" -c local:2 --fix tp=2 -q -o "$work/lanes.json"
 expect 0 run "$work/lanes.json" --steps 20 -q -o "$work/lanes-run.json"
-expect_output "1 rank (cpu)" "Loss"
+expect_output "1 stage replica (cpu)" "Loss"
 expect 0 run "$work/gpt.json" --steps 20 -q -o "$work/gpt-run.json"
 if /usr/bin/python3 - "$work/lanes-run.json" "$work/gpt-run.json" <<'END'; then pass; else fail "lanes learn something else"; fi
 import json, sys
@@ -197,7 +197,7 @@ cat >"$work/moe.json" <<'END'
 END
 expect 0 plan -w "$work/moe.json" -c local:2 --fix ep=2 -q -o "$work/experts.json"
 expect 0 run "$work/experts.json" --steps 20 -q -o "$work/experts-run.json"
-expect_output "1 rank (cpu)" "Loss"
+expect_output "1 stage replica (cpu)" "Loss"
 expect 0 plan -w "$work/moe.json" -c local:1 --no-simulate -q -o "$work/mixture.json"
 expect 0 run "$work/mixture.json" --steps 20 -q -o "$work/mixture-run.json"
 if /usr/bin/python3 - "$work/experts-run.json" "$work/mixture-run.json" <<'END'; then pass; else fail "expert lanes learn something else"; fi
