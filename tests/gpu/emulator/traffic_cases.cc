@@ -149,7 +149,7 @@ void elements()
         cuda_gate(type, ROWS, N, x, y, nullptr);
         cuda_gate_backward(type, ROWS, N, x, y, z, nullptr);
         cuda_add_bias(type, COUNT, N, f, y, nullptr);
-        const cuda_pieces p = {1, 5, 2, COUNT / 10};
+        const stage_pieces p = {1, 5, 2, COUNT / 10};
         cuda_to_pieces(type, &p, x, y, nullptr);
         cuda_from_pieces(type, &p, y, x, nullptr);
         cuda_add_part_bias(type, ROWS, N, 3, 20, f, y, nullptr);
