@@ -1,7 +1,7 @@
 /* Seconds of a step from below, and memory, by what plans like it are charged. */
 #include "costing.h"
-#include "lowering.h"
 #include "layout_space.h"
+#include "lowering.h"
 
 #include <math.h>
 
@@ -31,8 +31,9 @@ static ty_plan plan_of(const layout_space *s, const ty_plan_dimensions *d, uint3
 }
 
 /* Equal stages on the first devices, side by side. */
-static ty_status add_stages(const layout_space *s, const ty_plan_dimensions *d, uint32_t pipeline_size,
-                            uint32_t replicas, ty_plan *plan, ty_error *error)
+static ty_status add_stages(const layout_space *s, const ty_plan_dimensions *d,
+                            uint32_t pipeline_size, uint32_t replicas, ty_plan *plan,
+                            ty_error *error)
 {
     const uint32_t width = ty_dimensions_width(d);
     layout_cuts cuts;
@@ -418,7 +419,8 @@ static double exposed_s(const layout_space *s, const layout *l, double all_s, do
 double ty_layout_bound_s(const layout_space *s, const layout *l, const layout_cell *c,
                          const layout_grid_costs *g)
 {
-    const uint32_t pipeline_size = l->pipeline_size, virtual_stages = at_least_one(l->dimensions.virtual_stages);
+    const uint32_t pipeline_size = l->pipeline_size,
+                   virtual_stages = at_least_one(l->dimensions.virtual_stages);
     const uint32_t stages = pipeline_size * virtual_stages, zero = l->dimensions.zero;
     const layout_cuts cuts = ty_layout_cuts_of(s, stages);
     const double count = (double)(s->q->global_batch / l->micro_batch_size / l->replicas);
@@ -434,9 +436,9 @@ double ty_layout_bound_s(const layout_space *s, const layout *l, const layout_ce
     double fill_s = 0, drain_s = 0, longest_s = 0, first_end_s = 0;
 
     for (uint32_t i = 0; i < pipeline_size; i++) {
-        const uint32_t place = i == 0               ? LAYOUT_FIRST
+        const uint32_t place = i == 0                   ? LAYOUT_FIRST
                                : i + 1 == pipeline_size ? LAYOUT_LAST
-                                                    : LAYOUT_MIDDLE;
+                                                        : LAYOUT_MIDDLE;
         const double exchange_s =
             zero > 0 ? g->scatter_s[place][l->compression] : g->reduce_s[place][l->compression];
         const passes lowest = passes_of(s, c, &cuts, i); /* of its first stage */
@@ -486,14 +488,15 @@ ty_status ty_layout_memory(const layout_space *s, const layout *l, uint64_t *byt
 
     plan.schedule = l->schedule;
     /* No more are in flight with more of them: but for GPipe, which keeps all. */
-    plan.micro_batches =
-        l->replicas * (!ty_schedule_at(l->schedule)->has_full_in_flight && local > l->pipeline_size * 2
-                           ? l->pipeline_size * 2
-                           : local);
-    TY_TRY(ty_check_memory(
-        (plan.buckets = ty_alloc(2 * (size_t)l->pipeline_size * virtual_stages, sizeof *plan.buckets)) != NULL,
-        error));
-    TY_CHECK(add_stages(s, &l->dimensions, l->pipeline_size, l->replicas, &plan, error), status, done);
+    plan.micro_batches = l->replicas * (!ty_schedule_at(l->schedule)->has_full_in_flight &&
+                                                local > l->pipeline_size * 2
+                                            ? l->pipeline_size * 2
+                                            : local);
+    TY_TRY(ty_check_memory((plan.buckets = ty_alloc(2 * (size_t)l->pipeline_size * virtual_stages,
+                                                    sizeof *plan.buckets)) != NULL,
+                           error));
+    TY_CHECK(add_stages(s, &l->dimensions, l->pipeline_size, l->replicas, &plan, error), status,
+             done);
     for (uint32_t k = 0; k < plan.stage_count; k++)
         add_buckets(&plan, k, (ty_compression){0});
     TY_CHECK(ty_plan_lower_passes(&plan, &program, error), status, done);

@@ -165,9 +165,9 @@ Test(message_order, has_no_gaps)
 
                     if (interpreter_pair(own, k) == NO_INDEX || step < 0 || step >= STRETCH)
                         continue;
-                    cr_assert_eq(interpreter_order(own, k, (uint32_t)step), next[interpreter_pair(own, k)],
-                                 "%s: rank %u, instruction %u, step %d", shapes[s].name, i, k,
-                                 (int)step);
+                    cr_assert_eq(
+                        interpreter_order(own, k, (uint32_t)step), next[interpreter_pair(own, k)],
+                        "%s: rank %u, instruction %u, step %d", shapes[s].name, i, k, (int)step);
                     next[interpreter_pair(own, k)]++;
                 }
             free(next);
