@@ -6,7 +6,7 @@ work=$scratch/made
 
 expect 0 plan -w mlp -c local:2 --fix pp=1 -q -o "$work/plan.json"
 expect 0 run "$work/plan.json" --steps 20 -q -o "$work/run.json"
-expect_output "2 ranks" "Loss"
+expect_output "2 stage replicas" "Loss"
 expect 0 compare "$work/plan.json" "$work/run.json"
 expect_output "Step time" "forward" "all_reduce"
 expect 0 compare "$work/plan.json" "$work/run.json" --json
@@ -26,7 +26,7 @@ expect 0 estimate "$work/late.json" --program
 expect_output "all_reduce" "1 step ahead"
 expect 0 simulate "$work/late.json" --jitter 20%
 expect 0 run "$work/late.json" --steps 20 -q -o "$work/late-run.json"
-expect_output "2 ranks" "Loss"
+expect_output "2 stage replicas" "Loss"
 expect 0 compare "$work/late.json" "$work/late-run.json"
 expect 0 score "$work/late.json" --task resnet50-imagenet --json
 if grep -A3 staleness_multiplier "$scratch/out" | grep -q '"high": 1\.'; then pass; else fail "lateness costs nothing"; fi
@@ -43,7 +43,7 @@ expect_output "DP 2  CP 1" "1 that train" "parameter-server"
 if grep -q '"shard": "size"' "$work/served.json"; then pass; else fail "the plan has no servers"; fi
 expect 0 simulate "$work/served.json"
 expect 0 run "$work/served.json" --steps 20 -q -o "$work/served-run.json"
-expect_output "2 ranks" "Loss"
+expect_output "2 stage replicas" "Loss"
 expect 0 run "$work/served.json" --steps 20 --until loss=3 --evaluate-every 5 -q
 expect 0 compare "$work/served.json" "$work/served-run.json"
 expect 0 run "$work/served.json" --steps 10 --checkpoint "$work/served" --checkpoint-every 4 -q
@@ -327,7 +327,7 @@ got=$?
 if [ $got -eq 130 ]; then pass; else fail "exit code $got instead of 130 after an interrupt"; fi
 sleep 1
 if pgrep -f "$TMPDIR/trainyard" >/dev/null; then fail "ranks are still there after an interrupt"; else pass; fi
-expect_output "2 ranks" "Step time"
+expect_output "2 stage replicas" "Step time"
 grep -q "interrupted; the result is of the steps until then" "$scratch/err" && pass || fail "nobody says that a result was kept"
 expect 0 compare "$work/plan.json" "$work/long.json"
 if ls -A "$TMPDIR" | grep -q '^trainyard'; then fail "left behind: $(ls -A "$TMPDIR")"; else pass; fi
