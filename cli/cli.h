@@ -1,7 +1,7 @@
 /**
  * @file cli.h
- * What the subcommands share: the option table, opening inputs, starting the worker, exit codes.
- * Only this folder prints and exits.
+ * Declarations that the subcommands share: the option table, opening inputs, starting the worker,
+ * exit codes. Only this folder prints and exits.
  */
 #ifndef TY_CLI_H
 #define TY_CLI_H
@@ -30,12 +30,12 @@ typedef enum exit_code {
 typedef struct cli_config cli_config;
 typedef struct cli_command cli_command;
 
-/** Every option of every command; which a command accepts is in its table row. */
+/** Values of all options of all commands. A command's row lists the options it accepts. */
 typedef struct cli_options {
-    const cli_command *commands; /* all there are; ends with a NULL name */
-    const char *profile_device;  /* that the times in a workload's own file are of */
-    const char *training_config; /* plan: a file of another program as the question */
-    ty_workload **given;         /* in place of `workload`, as ty_question has it */
+    const cli_command *commands; /* all commands; ends with a NULL name */
+    const char *profile_device;  /* device of the times in a workload's own file */
+    const char *training_config; /* plan: another program's configuration file */
+    ty_workload **given;         /* in place of `workload`, as in ty_question */
     const char *workload, *cluster, *profile, *stack, *fix, *against, *output, *candidates, *trace,
         *resolution;
     const char *backend, *data, *until, *fail_over, *title, *directory, *seed_text, *micro_batches;
@@ -52,7 +52,7 @@ typedef struct cli_options {
     const char *mfu, *tokens_per_s, *step_time, *constants;
     const char *seeds_text, *straggler, *jitter;
     const char *slow_link, *failures, *beside, *horizon, *checkpoint_interval, *restart, *repair;
-    /* Parsed from the texts; 0 where not given. */
+    /* Parsed from the texts; 0 if not given. */
     uint64_t global_batch, top, steps, ranks, seed, seeds, sequence, hosts, checkpoint_every,
         evaluate_every, vocabulary, bad_samples;
     bool json, quiet, no_simulate, no_fold, per_device, elastic, allow_lossy, fastest, program,
@@ -60,8 +60,8 @@ typedef struct cli_options {
         deterministic;
     const char *rows, *vary[CLI_MOST_VARIED]; /* --vary, in order */
     int vary_count;
-    cli_config *config; /* where defaults lie; owned */
-    const char **files; /* what is not an option, in order */
+    cli_config *config; /* the files with defaults; owned */
+    const char **files; /* arguments that are not options, in order */
     int file_count;
 } cli_options;
 
@@ -74,7 +74,7 @@ struct cli_command {
     int minimum_files, maximum_files;
     exit_code (*run)(const cli_options *options);
 };
-/** Does what the words behind the program's name ask. */
+/** Runs the command in the words after the program's name. */
 exit_code command_run(int count, char **words);
 
 exit_code cmd_plan(const cli_options *options);
@@ -88,13 +88,13 @@ exit_code cmd_compare(const cli_options *options);
 exit_code cmd_report(const cli_options *options);
 exit_code cmd_whatif(const cli_options *options);
 exit_code cmd_profile(const cli_options *options);
-/** What a file was taken for, and what was ignored or assumed, on stderr. */
+/** Prints the detected format of a file, the keys it ignores and the assumptions on stderr. */
 void print_import_report(const char *path, const ty_import_report *report);
 exit_code cmd_calibrate(const cli_options *options);
 exit_code cmd_partition(const cli_options *options);
 exit_code cmd_workload(const cli_options *options);
 exit_code cmd_cluster(const cli_options *options);
-/** trainyard profile import, as `command` asks for it: a trace, its layers' times to a profile. */
+/** trainyard profile import, for `command`: converts a trace to a profile of its layers' times. */
 exit_code profile_import(const char *command, const char *path,
                          const cli_options *options);    /* cmd_profile.c */
 exit_code cluster_catalogue(const cli_options *options); /* cmd_catalogue.c */
@@ -106,27 +106,27 @@ exit_code cmd_stack(const cli_options *options);
 
 /* ---- options.c --------------------------------------------------------------------------- */
 
-/** Parses what follows the command's name into options that have the commands. On a mistake prints
- * one line and returns EXIT_USAGE. */
+/** Parses the words after the command's name into options that have `commands` set. On a mistake
+ * prints one line and returns EXIT_USAGE. */
 exit_code options_parse(const cli_command *command, int count, char **words, cli_options *out);
 void options_clear(cli_options *options);
-/** Help of a command, at most 80 columns. */
+/** Prints the help of a command, at most 80 columns wide. */
 void options_help(const cli_command *command, FILE *stream);
-/** Of all that there are. */
+/** Prints the help of all commands. */
 void options_help_all(const cli_command *commands, FILE *stream);
 
 /* ---- examples.c -------------------------------------------------------------------------- */
 
-/** A line that can be typed, from 0 on; NULL: no more. */
+/** Example number `number`, from 0, of a command; NULL: no more. */
 const char *example_of(const char *command, size_t number);
 
 /* ---- config.c ---------------------------------------------------------------------------- */
 
 /**
- * Defaults of options that the command line does not have: from /etc/trainyard.conf, then the
- * user's $XDG_CONFIG_HOME/trainyard/config, then ./trainyard.conf, the last one winning;
- * $TRAINYARD_CONFIG names one file in their place. A line is KEY = VALUE, the key an option's name
- * or COMMAND.NAME. EXIT_BAD_INPUT for a file with a mistake, told with its line.
+ * Sets options that the command line does not have from files: /etc/trainyard.conf, then the user's
+ * $XDG_CONFIG_HOME/trainyard/config, then ./trainyard.conf. The last one wins; $TRAINYARD_CONFIG
+ * names one file instead. A line is KEY = VALUE; the key is an option's name or COMMAND.NAME.
+ * EXIT_BAD_INPUT for a file with a mistake, with the line in the message.
  */
 exit_code config_apply(const cli_command *command, cli_options *options);
 void config_free(cli_config *config);
@@ -140,65 +140,66 @@ exit_code manual_generate(const cli_command *commands, int count, char **words);
 
 /* ---- outcome.c --------------------------------------------------------------------------- */
 
-/** Who hears what commands say, in the place of standard output and standard error. */
+/** Receivers of a command's output, in place of standard output and standard error. */
 typedef struct cli_audience {
-    ty_text *answer;                               /* gets what would be printed */
-    ty_text *message;                              /* gets the line of a failure */
-    void (*note)(void *context, const char *line); /* NULL: nobody */
+    ty_text *answer;                               /* receives standard output */
+    ty_text *message;                              /* receives the line of a failure */
+    void (*note)(void *context, const char *line); /* NULL: none */
     bool (*should_stop)(void *context);            /* NULL: never */
     void *context;
 } cli_audience;
-/** From now on; NULL: the terminal. One command at a time: see ty_command.h. */
+/** Sets the receivers; NULL: the terminal. One command at a time: see ty_command.h. */
 void audience_set(const cli_audience *audience);
-/** A line about what goes on, on stderr. */
+/** Prints a line about progress on stderr. */
 void tell(const char *format, ...) TY_PRINTF(1, 2);
 
-/** Prints "trainyard: error: ..." and gives the exit code for the status. An empty message is one
- *  that the worker has given already. */
+/** Prints "trainyard: error: ..." and returns the exit code for the status. The worker has already
+ * printed an error with an empty message. */
 exit_code report_failure(const ty_error *error);
-/** The same where the failure came from reading something the user named: an absent file counts as
- *  bad input. */
+/** The same for a failure to read a file that the user named: an absent file counts as bad input.
+ */
 exit_code report_bad_input(const ty_error *error);
 /** Prints a usage mistake in one line with a pointer to --help. */
 exit_code report_usage(const char *command, const char *format, ...) TY_PRINTF(2, 3);
 /** Begins a JSON document of a schema. */
 ty_json_writer document_open(const char *schema, ty_text *text);
-/** Ends it, and its last line. */
+/** Ends the document with a newline. */
 void document_close(ty_json_writer *w);
-/** A document whose last member is an array, which it opens; a writer alone unless `is_json`. */
+/** Begins a document whose last member is an array, and opens the array; only a writer unless
+ * `is_json`. */
 ty_json_writer list_open(bool is_json, const char *schema, const char *array, ty_text *text);
 void list_close(bool is_json, ty_json_writer *w);
-/** Adds a file as it is. */
+/** Appends the content of a file. */
 ty_status add_file(const char *path, ty_text *text, ty_error *error) TY_MUST_CHECK;
-/** "DIRECTORY/NAME", or NAME without a directory. @param out [out] owned by the caller */
+/** Joins "DIRECTORY/NAME"; NAME without a directory. @param out [out] owned by the caller */
 ty_status path_in(const char *directory, const char *name, char **out,
                   ty_error *error) TY_MUST_CHECK;
-/** "; did you mean 'NAME'?" with the name that is nearest to a word, or "".
+/** "; did you mean 'NAME'?" with the nearest name, or "".
  * @param stride as for ty_suggest */
 const char *suggestion(const char *word, const void *names, size_t count, size_t stride,
                        char out[SUGGESTION_SIZE]);
-/** RFC 4180: quotes around a text. */
+/** Appends a quoted text (RFC 4180). */
 void csv_text(ty_text *csv, const char *text);
-/** A text to a file; cleared. */
+/** Writes a text to a file and clears it. */
 ty_status save_text(const char *path, ty_text *text, ty_error *error) TY_MUST_CHECK;
-/** "money       113 USD (71.5 to 178)". @param unit of the interval's figures */
+/** Prints "money       113 USD (71.5 to 178)". @param unit of the interval's figures */
 void print_interval(const char *label, const ty_interval *i, double unit, const char *name,
                     ty_text *text);
-/** Text to standard output; full disks are noticed. Clears `text`. */
+/** Prints a text to standard output, reports full disks, and clears the text. */
 exit_code print_text(ty_text *text);
-/** Facts for people: as print_text, on a terminal with the first line and labels in bold. */
+/** As print_text; on a terminal, the first line and labels are bold. */
 exit_code print_answer(ty_text *text);
-/** To a file, or to standard output where `path` is NULL; the text is cleared. */
+/** Writes a text to a file, or to standard output if `path` is NULL, and clears it. */
 exit_code deliver_text(const char *path, ty_text *text);
 /** Catches SIGINT and SIGTERM from now on. */
 void interrupts_catch(void);
 bool interrupted(void *unused);
-/** More than once. */
+/** Whether there was more than one interrupt. */
 bool interrupted_again(void *unused);
 
 /* ---- phased.c ---------------------------------------------------------------------------- */
 
-/** plan --phases; then, of a file of such plans, estimate and simulate, run and compare. */
+/** plan --phases, and the commands that read its file: estimate, simulate, run, compare, score. */
 exit_code phased_plan(const cli_options *options);
 exit_code phased_predict(const char *command, const cli_options *options);
 exit_code phased_run(const cli_options *options);
@@ -207,35 +208,36 @@ exit_code phased_score(const cli_options *options);
 
 /* ---- inputs.c ---------------------------------------------------------------------------- */
 
-/** The question that the options ask.
- *  @param usual_top candidates that are simulated without --top; 0: none, also with it */
+/** Makes the question from the options.
+ * @param usual_top candidates that are simulated without --top; 0: none, also with it */
 ty_status question_from(const cli_options *options, uint32_t usual_top, ty_question *out,
                         ty_error *error) TY_MUST_CHECK;
-/** The length and the prices that --tokens, --epochs, --steps and --price ask for. */
+/** Makes the cost question from --tokens, --epochs, --steps and --price. */
 ty_status cost_from(const cli_options *options, ty_cost_question *out,
                     ty_error *error) TY_MUST_CHECK;
-/** Opens its inputs, which is all that some commands want of it. */
+/** Opens only the inputs of the question. */
 ty_status question_open(const cli_options *options, ty_question_inputs *out,
                         ty_error *error) TY_MUST_CHECK;
-/** Names on stderr what a workload and a cluster were taken as, where the words left a choice. */
+/** Prints on stderr which workload and cluster were taken, if the words were ambiguous. */
 void note_names(const cli_options *options);
-/** Interrupts stop what goes on, notes go to stderr unless --quiet. */
+/** Makes a watch: interrupts stop the work, notes go to stderr unless --quiet. */
 ty_watch watch_from(const cli_options *options);
-/** What --backend, --steps, --until and --data ask for. */
+/** Makes a training from --backend, --steps, --until and --data. */
 ty_status training_from(const cli_options *options, ty_training *out,
                         ty_error *error) TY_MUST_CHECK;
-/** Ranks that train are this machine's cores, or its GPUs, which the worker checks. */
+/** Refuses a plan for another cluster, whose ranks would share this machine's cores, without
+ * --anyway. The worker checks GPUs. */
 ty_status machine_check(const cli_options *options, const ty_plan *plan, const char *backend,
                         ty_error *error) TY_MUST_CHECK;
-/** What --collective names; TY_COLLECTIVE_COUNT without it. */
+/** Kind of collective in --collective; TY_COLLECTIVE_COUNT without it. */
 ty_status collective_from(const cli_options *options, ty_collective_kind *kind,
                           ty_error *error) TY_MUST_CHECK;
-/** ty_training_job of it. */
+/** Calls ty_training_job for the options. */
 ty_status job_from_options(const cli_options *options, ty_plan_inputs *inputs, const char *output,
                            ty_job **out, ty_error *error) TY_MUST_CHECK;
 
 /* ---- cluster_show.c ---------------------------------------------------------------------- */
-/** A cluster for people, or as trainyard.cluster-summary/1. */
+/** Prints a cluster as text, or as trainyard.cluster-summary/1. */
 ty_status cluster_show(const ty_cluster *cluster, bool as_json, ty_text *text,
                        ty_error *error) TY_MUST_CHECK;
 
@@ -245,26 +247,26 @@ exit_code cluster_collective(const cli_options *options, const char *cluster);
 
 /* ---- calibrate_stack.c ------------------------------------------------------------------- */
 
-/** Whether the options of calibrate are about a stack. */
+/** Whether the options of calibrate are those of a stack. */
 bool calibrates_stack(const cli_options *options);
 /** trainyard calibrate --stack. */
 exit_code calibrate_stack(const cli_options *options);
 
 /* ---- cmd_estimate.c ---------------------------------------------------------------------- */
 
-/** Adds to a summary: to the open JSON object, or where `writer` is NULL to the text. */
+/** Adds members to a summary: to the open JSON object, or to the text if `writer` is NULL. */
 typedef void (*show_more)(void *context, ty_json_writer *writer, ty_text *text);
-/** Writes a trace of a timeline of ranks, or of devices. */
+/** Writes a trace of a timeline of stage replicas, or of devices. */
 ty_status trace_save(const ty_plan_inputs *inputs, const ty_timeline *timeline, const char *path,
                      ty_error *error) TY_MUST_CHECK;
-/** Prints what a reader of the program found. @param more may be NULL */
+/** Prints the summary of a timeline. @param more may be NULL */
 ty_status show_timeline(const cli_options *options, const ty_plan_inputs *inputs,
                         const char *schema, const ty_timeline *timeline, show_more more,
                         void *context, ty_text *text, ty_error *error) TY_MUST_CHECK;
 
 /* ---- findings.c -------------------------------------------------------------------------- */
 
-/** Everything that compare and report look at. */
+/** Inputs of compare and report. */
 typedef struct findings {
     ty_plan_inputs inputs;
     ty_timeline *estimated, *simulated;
@@ -272,24 +274,25 @@ typedef struct findings {
     ty_comparison *comparison; /* NULL: not measured */
 } findings;
 void findings_clear(findings *f);
-/** The plan and, unless NULL, its run; TY_EPARSE: the run is of another plan. */
+/** Reads the plan and, unless NULL, its run; TY_EPARSE: the run is of another plan. */
 ty_status findings_read(const char *plan_path, const char *run_path, const ty_watch *watch,
                         findings *f, ty_error *error) TY_MUST_CHECK;
-/** Estimates and simulates where that was not done, and compares. */
+/** Estimates and simulates if needed, and compares. */
 ty_status findings_make(findings *f, ty_error *error) TY_MUST_CHECK;
-/** Bounds times `scale`. @param to [out] low, expected, high */
+/** Multiplies bounds by `scale`. @param to [out] low, expected, high */
 void interval_spread(ty_interval from, double scale, double to[3]);
 
 /* ---- launch_document.c ------------------------------------------------------------------- */
 
-/** `trainyard.launch/1` of a plan: the files of every target, or why there are none.
- *  @param plan_path for the comments in the files */
+/** Makes `trainyard.launch/1` of a plan: the files of every target, or the reason why there are
+ * none.
+ * @param plan_path for the comments in the files */
 ty_status launch_document(const cli_options *options, const char *plan_path, ty_plan_inputs *inputs,
                           ty_json_document **out, ty_error *error) TY_MUST_CHECK;
 
 /* ---- cmd_export.c ------------------------------------------------------------------------ */
 
-/** The launch files of a plan for a target, by the options of export. */
+/** Makes the launch files of a plan for a target with the options of export. */
 ty_status launch_open(const cli_options *options, const char *plan_path, ty_plan_inputs *inputs,
                       const char *target, ty_launch_files **out, ty_error *error) TY_MUST_CHECK;
 
@@ -299,11 +302,11 @@ typedef struct simulation_curve {
     uint32_t stage_replica, count;
     ty_memory_point *points;
 } simulation_curve;
-/** What a simulation tells beyond the step time. */
+/** Results of a simulation in addition to the step time. */
 typedef struct simulation_details {
     double step_time_s;
     double shares[TY_TIME_KIND_COUNT];
-    double *busy; /* [rank] */
+    double *busy; /* [stage replica] */
     ty_link_load *loads;
     uint32_t load_count;
     ty_critical_part *parts;
@@ -315,21 +318,21 @@ typedef struct simulation_details {
     simulation_curve *curves;
     uint32_t curve_count;
 } simulation_details;
-/** @param is_all also what only JSON shows */
+/** @param is_all includes members that only JSON shows */
 ty_status simulation_details_find(const ty_plan_inputs *in, const ty_timeline *timeline,
                                   double step_time_s, bool is_all, simulation_details *out,
                                   ty_error *error) TY_MUST_CHECK;
-/** To the open JSON object, or where `writer` is NULL to the text. */
+/** Prints to the open JSON object, or to the text if `writer` is NULL. */
 void simulation_details_show(const simulation_details *details, const ty_plan_inputs *in,
                              ty_json_writer *writer, ty_text *text);
 void simulation_details_clear(simulation_details *details);
 
 /* ---- faults.c ---------------------------------------------------------------------------- */
 
-/** What --slow-link makes of a plan's cluster: replaces it. */
+/** Replaces a plan's cluster by one with the links of --slow-link. */
 ty_status faults_slow_links(const char *text, ty_plan_inputs *inputs,
                             ty_error *error) TY_MUST_CHECK;
-/** What --fail and its like ask for. @param texts holds what `out` points at */
+/** Reads --fail and its related options. @param texts holds strings that `out` points to */
 ty_status faults_read(const cli_options *options, const ty_cluster *cluster, ty_arena *texts,
                       ty_outlook_question *out, ty_error *error) TY_MUST_CHECK;
 void outlook_print(const ty_outlook *outlook, ty_text *text);

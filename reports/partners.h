@@ -1,7 +1,7 @@
 /**
  * @file partners.h
- * Which instruction of which stage replica another one meets: the send of a receive, the fellow
- * members of a collective. Internal to reports/.
+ * Finds the partners of an instruction: the send of a receive, or the other members of a
+ * collective, with their stage replicas. Internal to reports/.
  */
 #ifndef TY_REPORTS_PARTNERS_H
 #define TY_REPORTS_PARTNERS_H
@@ -14,17 +14,17 @@ ty_status ty_partners_new(const ty_plan *plan, const ty_program *program, partne
                           ty_error *error) TY_MUST_CHECK;
 void ty_partners_free(partners *p);
 
-/** The send that a receive of `stage_replica` is matched with; UINT32_MAX if there is none. */
+/** Index of the send that matches a receive of `stage_replica`; UINT32_MAX if there is none. */
 uint32_t ty_partners_send(const partners *p, uint32_t stage_replica, const ty_instruction *receive,
                           uint32_t *sender);
 
-/** The partner that an instruction had to wait for: the send of a receive, or the last member to
- * reach a collective, which may be itself; NULL for an instruction that meets nobody. */
+/** Finds the partner that an instruction waited for: the send of a receive, or the last member to
+ * reach a collective, which may be itself. NULL for an instruction without partners. */
 const ty_event *ty_partners_last(const partners *p, const ty_timeline *timeline,
                                  const ty_event *event);
 
-/** When the last of those that an instruction meets was ready for it, in one step of a timeline;
- * the event's own start for an instruction that meets nobody. */
+/** Time at which the last partner of an instruction was ready in a step of a timeline; the event's
+ * own start without partners. */
 double ty_partners_ready_s(const partners *p, const ty_timeline *timeline, const ty_event *event);
 
 #endif

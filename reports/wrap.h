@@ -5,14 +5,13 @@
 #include "ty_core.h"
 
 /**
- * Appends `string` and a newline. What goes beyond TY_PRINT_COLUMNS goes on in lines that begin
- * with `indent` spaces, divided after a space, comma or plus where there is one.
- * @param column where the cursor is
+ * Appends `string` and a newline. Text beyond TY_PRINT_COLUMNS continues in lines that begin with
+ * `indent` spaces. Lines break after a space, comma or plus if there is one.
+ * @param column current column of the cursor
  */
 void ty_wrap_add(ty_text *text, size_t column, size_t indent, const char *string);
 
-/** Appends at most `columns` of `string`, the last three of them dots where it was cut, and then
- * spaces up to that width. */
+/** Appends `string`, padded with spaces to `columns`. Longer text is cut and ends in three dots. */
 void ty_wrap_cell(ty_text *text, size_t columns, const char *string);
 
 #endif

@@ -1,4 +1,4 @@
-/* What shells complete, from the tables of commands and options; for manual.c. */
+/* Shell completion from the tables of commands and options; for manual.c. */
 #ifndef TY_CLI_COMPLETION_H
 #define TY_CLI_COMPLETION_H
 

@@ -1,7 +1,7 @@
 /**
  * @file option_table.h
- * The one table of options, for those who derive something from it: parsing and help (options.c),
- * the manual and completion (manual.c), defaults from files (config.c).
+ * The one table of options. Parsing and help (options.c), the manual and completion (manual.c) and
+ * defaults from files (config.c) follow from it.
  */
 #ifndef TY_CLI_OPTION_TABLE_H
 #define TY_CLI_OPTION_TABLE_H
@@ -26,15 +26,15 @@ typedef struct option_row {
     const char *help;
 } option_row;
 
-/** At least as many as there are. */
+/** At least the number of options. */
 #define MOST_OPTIONS 160
-/** Row by number; NULL from their number on. */
+/** Row by index; NULL if there is none. */
 const option_row *option_at(size_t index);
 const option_row *option_named(const char *name);
 bool command_accepts(const cli_command *command, const option_row *row);
-/** Whether the words of the command line have set it. */
+/** Whether the command line has set it. */
 bool option_is_set(const option_row *row, const cli_options *options);
-/** As if the command line had it. The text must outlive the options. */
+/** Sets an option as the command line does. The text must outlive the options. */
 exit_code option_set(const cli_command *command, const option_row *row, const char *value,
                      cli_options *out);
 
