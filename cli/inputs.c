@@ -1,10 +1,10 @@
-/* Options as the questions, trainings and listeners of study/. */
+/* Converts options to the questions, trainings and watches of study/. */
 #include "cli.h"
 
 #include <stdio.h>
 #include <string.h>
 
-#define LARGEST_RATE 1e6 /* as plans have it */
+#define LARGEST_RATE 1e6 /* as in plans */
 
 /* ---- Questions ----------------------------------------------------------------------------- */
 
@@ -53,7 +53,7 @@ ty_status question_from(const cli_options *options, uint32_t usual_top, ty_quest
 
     if (usual_top == 0 || options->no_simulate)
         question.top = 0;
-    if (usual_top > 0) /* steps of others are run, not priced */
+    if (usual_top > 0) /* other commands run steps and do not price them */
         TY_TRY(cost_from(options, &question.cost, error));
     if (options->learning_rate != NULL &&
         (sscanf(options->learning_rate, "%lf%c", &question.learning_rate, &after) != 1 ||
@@ -104,7 +104,7 @@ void note_names(const cli_options *options)
 static void print_note(void *context, const char *line)
 {
     (void)context;
-    /* An interrupt leaves the cursor behind ^C, in a line of progress. */
+    /* An interrupt leaves the cursor after ^C, in a line of progress. */
     tell("%s%s", interrupted(NULL) ? "\n" : "", line);
 }
 
@@ -168,7 +168,7 @@ ty_status job_from_options(const cli_options *options, ty_plan_inputs *inputs, c
     return status == TY_OK ? ty_training_job(&training, inputs, output, out, error) : status;
 }
 
-/* Ranks that train are this machine's cores, or its GPUs, which the worker checks. */
+/* Ranks run on this machine's cores, or on its GPUs, which the worker checks. */
 ty_status machine_check(const cli_options *options, const ty_plan *plan, const char *backend,
                         ty_error *error)
 {

@@ -1,11 +1,11 @@
-/* A plan's launch files as a report shows them. */
+/* A plan's launch files as a document for reports. */
 #include "cli.h"
 
 #include <string.h>
 
-/* Of a larger file a report shows this much of its beginning and end; `export` writes the whole. */
+/* A report shows this much of the beginning and end of a larger file; `export` writes all of it. */
 #define SHOWN_END_BYTES 4096
-#define JOB_FILE "job.json" /* the worker's, nothing to read */
+#define JOB_FILE "job.json" /* for the worker, not for readers */
 
 static ty_status put_file(const ty_launch_file *file, ty_json_writer *w, ty_error *error)
 {

@@ -25,7 +25,7 @@ int ty_command(int count, const char *const *words, const ty_command_listener *l
                                    .note = listener != NULL ? listener->note : NULL,
                                    .should_stop = listener != NULL ? listener->should_stop : NULL,
                                    .context = listener != NULL ? listener->context : NULL};
-    char **copies = ty_alloc((size_t)count + 1, sizeof *copies); /* of the pointers alone */
+    char **copies = ty_alloc((size_t)count + 1, sizeof *copies); /* of the pointers only */
     const locale_t numbers = newlocale(LC_ALL_MASK, "C", (locale_t)0);
     int code = EXIT_FAILED;
 

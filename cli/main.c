@@ -174,7 +174,7 @@ exit_code command_run(int count, char **words)
     const char *name = count > 0 ? words[0] : NULL, *close;
     const bool is_help = name != NULL && strcmp(name, "help") == 0 && count > 1;
 
-    if (is_help && strcmp(words[1], "help") != 0) /* of a command: "help plan" */
+    if (is_help && strcmp(words[1], "help") != 0) /* command of "help plan" */
         name = words[1];
     else if (name == NULL) {
         options_help_all(commands, stderr);

@@ -1,4 +1,4 @@
-/* How a command ends: messages, exit codes, interrupts. */
+/* End of a command: messages, exit codes, interrupts. */
 #include "cli.h"
 
 #include <errno.h>
@@ -21,7 +21,7 @@ static exit_code code_of(ty_status status)
     return codes[status];
 }
 
-/* Colour only on a terminal, and never where NO_COLOR (no-color.org) is set. */
+/* Color only on a terminal, and never if NO_COLOR (no-color.org) is set. */
 static bool is_coloured(FILE *stream)
 {
     const char *none = getenv("NO_COLOR"), *terminal = getenv("TERM");
@@ -30,7 +30,7 @@ static bool is_coloured(FILE *stream)
            isatty(fileno(stream));
 }
 
-/* Of ty_command, which lets one command at a time in. NULL: the terminal. */
+/* Receivers of ty_command, which runs one command at a time. NULL: the terminal. */
 static const cli_audience *heard_by;
 
 void audience_set(const cli_audience *audience)
@@ -216,7 +216,7 @@ exit_code print_text(ty_text *text)
 #define LABEL_COLUMNS 12
 static const char tight[] = "a tight fit";
 
-/* A label stands at the begin of a line and ends before two blanks or the line's end. */
+/* A label begins a line and ends before two blanks or the line's end. */
 static size_t label_length(const char *line, size_t length)
 {
     for (size_t i = 0; i < length && i <= LABEL_COLUMNS; i++)
@@ -279,7 +279,7 @@ void interrupts_catch(void)
 {
     struct sigaction action = {.sa_handler = count_interrupt};
 
-    if (heard_by != NULL) /* signals are another program's */
+    if (heard_by != NULL) /* the caller of the library handles signals */
         return;
     sigaction(SIGINT, &action, NULL);
     sigaction(SIGTERM, &action, NULL);

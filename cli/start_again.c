@@ -1,18 +1,19 @@
-/* Before anything of any library runs, what libraries can be told by the environment alone, which
- * they read as they are loaded: the program starts itself once more with it. What stands in
- * .preinit_array comes before the constructors of all shared libraries (System V ABI,
- * "Initialization and Termination Functions").
+/*
+ * Starts the program once more with environment variables that libraries read only while they are
+ * loaded. Functions in .preinit_array run before the constructors of all shared libraries (System V
+ * ABI, "Initialization and Termination Functions").
  *
- * No threads of a BLAS: igraph brings one along that nothing here uses, and OpenBLAS starts a
- * thread for each core as it is loaded. Where memory is limited these try without end to get
- * theirs, and hold up the fork of a simulation, which waits for them.
+ * No BLAS threads: igraph links a BLAS that nothing here uses, and OpenBLAS starts a thread per
+ * core while it is loaded. With little memory these threads retry their allocations forever and
+ * block the fork of a simulation, which waits for them.
  *
- * Memory in large pages if the kernel gives them on request, kept and used again. A cluster of
- * 262,144 devices is arrays of some hundred megabytes, allocated and freed several times; with
- * pages of 4 KiB their page faults cost more than the work (docs/results/performance.md).
+ * Memory in large pages if the kernel gives them on request, kept and reused. A cluster of 262,144
+ * devices needs arrays of some hundred megabytes, allocated and freed several times. With pages of
+ * 4 KiB their page faults cost more than the work (docs/results/performance.md).
  *
- * Those constructors end the program without a reason where they get no memory, or look for it
- * without end. What they take is tried here first. */
+ * Without memory, those constructors end the program without a reason or never return. So their
+ * allocations are tried here first.
+ */
 #define _GNU_SOURCE /* RTLD_DEFAULT */
 #include "cli.h"
 
@@ -32,9 +33,9 @@
     "glibc.malloc.hugetlb=1:glibc.malloc.mmap_max=0:glibc.malloc.trim_threshold=68719476736"
 #define MOST_VARIABLES 4096
 
-/* What the libraries' constructors take, and a small plan. */
+/* Memory for the libraries' constructors and a small plan. */
 #define ROOM_BYTES ((size_t)8 << 20)
-/* OpenBLAS's buffer: 0.3.21 takes it when something is multiplied, 0.3.29 as it is loaded. */
+/* OpenBLAS's buffer: 0.3.21 allocates it at the first product, 0.3.29 when it is loaded. */
 #define BLAS_BYTES ((size_t)128 << 20)
 
 static size_t blas_bytes(void)
@@ -51,7 +52,7 @@ static size_t blas_bytes(void)
     return major > 0 || minor > 3 || (minor == 3 && patch > 21) ? BLAS_BYTES : 0;
 }
 
-/* Nothing but the C library is there yet. */
+/* Only the C library is available here. */
 static void require_room(void)
 {
     const size_t bytes = ROOM_BYTES + blas_bytes();
@@ -91,10 +92,11 @@ static void start_again(int count, char **words, char **environment)
     if (has_one_thread && has_memory)
         return;
     changed[kept++] = THREADS "1";
-    if (!has_memory) /* what the user has set stays */
+    if (!has_memory) /* keep the user's setting */
         changed[kept++] = MEMORY LARGE_PAGES;
     changed[kept] = NULL;
-    length = readlink("/proc/self/exe", program, sizeof program - 1); /* whose name others see */
+    length = readlink("/proc/self/exe", program,
+                      sizeof program - 1); /* its name is shown to other programs */
     if (length <= 0)
         return;
     program[length] = '\0';
@@ -104,7 +106,7 @@ static void start_again(int count, char **words, char **environment)
 __attribute__((section(".preinit_array"), used)) static void (*const first)(int, char **,
                                                                             char **) = start_again;
 
-/* Programs that this one starts have memory as they would have without it. */
+/* Resets the setting for child processes. */
 __attribute__((constructor)) static void forget_memory(void)
 {
     const char *found = getenv("GLIBC_TUNABLES");

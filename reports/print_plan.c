@@ -548,7 +548,7 @@ done:
     ty_free(rows);
 }
 
-/* ---- All of it ------------------------------------------------------------------------------- */
+/* ---- Output ---------------------------------------------------------------------------------- */
 
 /* Where words of an option begin; NULL: nowhere. */
 static const char *next_option(const char *words)

@@ -392,7 +392,7 @@ static void fit_set(sample_set *set)
     fit(set, 1u << EXPERTS_FP8, 1u << GROUPED_FP8);
 }
 
-/* ---- Told ---------------------------------------------------------------------------------- */
+/* ---- Output -------------------------------------------------------------------------------- */
 
 typedef enum shapes { FITTED_SHAPES, SHAPES_APART, ALL_SHAPES } shapes;
 typedef struct cell {

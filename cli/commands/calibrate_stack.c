@@ -9,7 +9,7 @@
 #include <string.h>
 #include <time.h>
 
-/* A figure that stands in an option. */
+/* A figure that is the value of an option. */
 typedef struct figure {
     const char *option, *text;
     ty_step_unit unit;
@@ -29,7 +29,7 @@ bool calibrates_stack(const cli_options *options)
            options->step_time != NULL || options->constants != NULL;
 }
 
-/* What a file is, each with the constants it may tell. */
+/* Kinds of files; each can determine other constants. */
 typedef enum file_kind { STEPS, TRACE, LOG, FILE_KINDS } file_kind;
 static const char *const kind_names[FILE_KINDS] = {"table of steps", "trace", "log of nccl-tests"};
 
@@ -42,8 +42,8 @@ static file_kind kind_of(const char *path)
 
 /* ---- Names ----------------------------------------------------------------------------------- */
 
-/* How the stack is called in a file that lies elsewhere: by its name where it is the catalogue's,
- * else by its whole path. */
+/* Name of a stack in a file in another folder: its name if the catalogue has it, else its full
+ * path. */
 static ty_status like_of(const char *stack, char **out, ty_error *error)
 {
     char **names = NULL, *path;
@@ -68,7 +68,7 @@ done:
     return status;
 }
 
-/* Of the file that is written, else of the stack that it is like. */
+/* Name of the file to write, else of the stack that it inherits from. */
 static void name_of(const char *output, const char *stack, char out[128])
 {
     const bool has_file = output != NULL && strcmp(output, "-") != 0;
@@ -85,7 +85,7 @@ static void name_of(const char *output, const char *stack, char out[128])
             *c = '-';
 }
 
-/* ---- What is fitted to what ------------------------------------------------------------------ */
+/* ---- Constants and rows ---------------------------------------------------------------------- */
 
 /* "a,b" @param names [out] into `text`, NULL at the end */
 static ty_status split(char *text, const char *names[TY_FIT_MOST_CONSTANTS + 1], ty_error *error)
@@ -109,8 +109,8 @@ static ty_status split(char *text, const char *names[TY_FIT_MOST_CONSTANTS + 1],
 
 static const char *const only_scale[] = {"compute_scale", NULL};
 
-/* Those that were asked for; of a trace one for each row; of few rows the one that any tells; else
- * those that the rows tell. */
+/* Fits the constants of --constants. Else it fits one per row of a trace, one for few rows, or
+ * those that the rows determine. */
 static ty_status fit_to(const cli_options *options, const ty_watch *watch, const char *what,
                         file_kind kind, ty_fit *fit, ty_error *error)
 {
@@ -146,7 +146,7 @@ static ty_status fit_to(const cli_options *options, const ty_watch *watch, const
             goto done;
         }
     if (count == 1)
-        ty_fit_set_prior(fit, 0); /* nothing weighs against the one figure there is */
+        ty_fit_set_prior(fit, 0); /* a single figure needs no prior */
     if (asked != NULL)
         status = ty_fit_solve(fit, asked, &detail);
     else
@@ -162,7 +162,7 @@ done:
     return status;
 }
 
-/* One figure is met, or computing cannot meet it. */
+/* Checks that a single figure is met; computation alone may be unable to. */
 static ty_status check_met(const ty_fit *fit, file_kind kind, const char *place, ty_error *error)
 {
     uint32_t count;
@@ -238,7 +238,7 @@ static ty_status add_log(const cli_options *options, const char *path, const ty_
     return status;
 }
 
-/* A trace of the layout that the options state. */
+/* Adds a trace of the layout in the options. */
 static ty_status add_trace(const cli_options *options, const char *path,
                            const ty_question *question, ty_fit *fit, ty_error *error)
 {
@@ -261,7 +261,7 @@ static ty_status add_trace(const cli_options *options, const char *path,
     return TY_OK;
 }
 
-/* All files are of one kind: what one tells is not what another does. */
+/* Adds files. All must be of one kind, since each kind determines other constants. */
 static ty_status add_files(const cli_options *options, const ty_question *question,
                            ty_cluster **cluster, ty_fit *fit, file_kind *kind, ty_error *error)
 {

@@ -5,7 +5,7 @@
 
 #define MOST_SIZES 64
 
-/* "64MiB,1GB"; without, from 1 KiB to 1 GiB, each four times the last. */
+/* "64MiB,1GB"; by default 1 KiB to 1 GiB, each four times the last. */
 static ty_status read_sizes(const char *list, uint64_t sizes[MOST_SIZES], uint32_t *count,
                             ty_error *error)
 {

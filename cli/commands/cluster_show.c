@@ -3,14 +3,13 @@
 
 #include <stddef.h>
 
-/* A kind of devices, or of hosts, and how many there are. */
+/* A kind of devices or hosts, and its count. */
 typedef struct kind_count {
     const void *kind;
     uint32_t count;
 } kind_count;
 
-/* The kinds of devices or hosts in the order of their firsts, `*count` of them; NULL: out of
- * memory. */
+/* Counts kinds of devices or hosts in the order of their first members. NULL: out of memory. */
 static kind_count *count_kinds(const ty_cluster *cluster, bool is_hosts, uint32_t *count)
 {
     const uint32_t total =
@@ -22,7 +21,7 @@ static kind_count *count_kinds(const ty_cluster *cluster, bool is_hosts, uint32_
     for (uint32_t i = 0; i < total; i++) {
         const void *kind = is_hosts ? (const void *)ty_cluster_host_type(cluster, i)
                                     : (const void *)ty_cluster_device_type(cluster, i);
-        if (*count == 0 || kinds[k].kind != kind) /* most are as the one before */
+        if (*count == 0 || kinds[k].kind != kind) /* most equal the previous one */
             for (k = 0; k < *count && kinds[k].kind != kind;)
                 k++;
         if (k == *count) {
@@ -57,9 +56,9 @@ static double peak_of(const ty_device_type *type, size_t p)
     return *(const double *)((const char *)type + peaks[p].offset);
 }
 
-/* What `cluster show` tells beside the links. */
+/* Facts of `cluster show` in addition to the links. */
 typedef struct cluster_summary {
-    kind_count *devices, *hosts; /* of ty_device_type; of ty_host_type, NULL of hosts unknown */
+    kind_count *devices, *hosts; /* of ty_device_type; of ty_host_type, NULL for unknown hosts */
     uint32_t device_kinds, host_kinds, class_count;
     double bisection;
 } cluster_summary;
@@ -161,7 +160,7 @@ static void show_cluster_json(const ty_cluster *cluster, const cluster_summary *
     list_close(true, &out);
 }
 
-/* Of a large cluster's links nobody reads all; --json has them. */
+/* A large cluster has too many links to read; --json has all. */
 enum { LINKS_SHOWN = 1000 };
 
 static void show_cluster_text(const ty_cluster *cluster, const cluster_summary *summary,

@@ -1,6 +1,6 @@
-/* trainyard calibrate: logs of nccl-tests become measured collectives of a profile; with a workload
- * in their place, short trainings tell how its task converges, or figures of others' trainings do.
- * With --stack it is calibrate_stack.c's. */
+/* trainyard calibrate: adds logs of nccl-tests to a profile as measured collectives. With a
+ * workload instead, it fits convergence to short trainings or to published figures.
+ * calibrate_stack.c has --stack. */
 #include "cli.h"
 
 #include <stdio.h>
@@ -35,7 +35,7 @@ static ty_status compressors_read(const char *list, ty_compression **out, uint32
         ++*count;
     }
     *out = read;
-    read = NULL; /* given away */
+    read = NULL; /* ownership passed on */
 done:
     ty_text_clear(&name);
     ty_free(read);
@@ -151,7 +151,7 @@ cleanup:
     return code;
 }
 
-/* ---- What others reached -------------------------------------------------------------------- */
+/* ---- Published convergence ------------------------------------------------------------------ */
 
 static void law_to_text(const ty_reached *reached, const ty_convergence *law, double batch,
                         ty_text *text)
@@ -240,7 +240,7 @@ exit_code cmd_calibrate(const cli_options *options)
         return report_usage("calibrate", "--cluster is needed");
     TY_CHECK(collective_from(options, &kind, &error), status, failed);
     TY_CHECK(ty_cluster_open(options->cluster, NULL, &cluster, &error), status, failed);
-    /* Rows are added to the profile that was named, else to one of the cluster's devices. */
+    /* Adds rows to --profile, else to a profile of the cluster's devices. */
     if (options->profile == NULL && gmtime_r(&now, &day) != NULL)
         strftime(date, sizeof date, "%Y-%m-%dT%H:%M:%SZ", &day);
     status = options->profile != NULL ? ty_profile_load(options->profile, &profile, &error)

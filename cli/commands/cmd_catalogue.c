@@ -1,4 +1,4 @@
-/* trainyard workload, trainyard cluster: what is known, and what it is made of. */
+/* trainyard workload, trainyard cluster: lists, descriptions and imports. */
 #include "cli.h"
 
 #include <stdio.h>
@@ -6,22 +6,23 @@
 
 enum { SOURCE_COLUMNS = 60 };
 
-/* ---- What both commands have in common --------------------------------------------------- */
+/* ---- Shared by both commands ------------------------------------------------------------- */
 
 typedef struct catalogue_kind {
     const char *command;
     ty_status (*list)(char ***names, uint32_t *count, ty_error *error);
     const char *schema, *array; /* of the list as JSON */
-    /* Size, and what it is, on the line of a name; with `json` as members of its object. */
+    /* Writes size and description on the line of a name, or with `json` as members of its
+     * object. */
     ty_status (*describe)(const char *name, ty_json_writer *json, ty_text *text, ty_error *error);
     ty_status (*show)(const char *name, const cli_options *options, ty_text *text, ty_error *error);
     ty_status (*export)(const char *name, ty_text *text, ty_error *error);
-    /* From another program's file; NULL: not for this kind. */
+    /* Imports another program's file; NULL: not for this kind. */
     ty_status (*import)(const char *path, const cli_options *options, ty_text *text,
                         ty_error *error);
 } catalogue_kind;
 
-/* A line of each: what it is and how large; with --quiet the names alone. */
+/* Prints a line per name with description and size; with --quiet only names. */
 static ty_status list_names(const catalogue_kind *kind, const cli_options *options, ty_text *text,
                             ty_error *error)
 {
@@ -101,7 +102,7 @@ static uint64_t activation_bytes(const ty_workload *w)
     return sum;
 }
 
-/* However they learn: all that are not frozen. */
+/* Counts all parameters that are not frozen. */
 static uint64_t trained_parameters(const ty_workload *w)
 {
     uint64_t bytes = 0;
@@ -111,7 +112,7 @@ static uint64_t trained_parameters(const ty_workload *w)
     return bytes / w->element_bytes;
 }
 
-/* A line for each thing that ordinary training does not have. */
+/* Prints a line for each member that selects another training method. */
 static void show_scenario(const ty_workload *w, ty_text *text)
 {
     char trained[32], seconds[32];
@@ -229,7 +230,7 @@ static ty_status describe_workload(const char *name, ty_json_writer *json, ty_te
         ty_json_put_uint(json, "parameters", parameters);
         ty_json_put_string(json, "source", w->source);
     } else {
-        /* A source up to where it goes into detail, in a line of 100 columns. */
+        /* Beginning of a source, in a line of 100 columns. */
         size_t length = strcspn(w->source, ";");
         if (length > SOURCE_COLUMNS)
             for (length = SOURCE_COLUMNS; length > 0 && w->source[length] != ' ';)
@@ -254,7 +255,7 @@ static ty_status export_workload(const char *name, ty_text *text, ty_error *erro
     return TY_OK;
 }
 
-/* The workload itself if it goes to a file, else what it is made of. */
+/* Writes the workload to a file, else prints its summary. */
 static ty_status import_workload(const char *path, const cli_options *options, ty_text *text,
                                  ty_error *error)
 {
@@ -313,7 +314,7 @@ exit_code cmd_workload(const cli_options *options)
         return report_usage("workload", "--to belongs to export");
     if (options->micro_batches != NULL && !is_import)
         return report_usage("workload", "--micro-batches belongs to import");
-    /* A trace has times of layers and no layers: a profile comes of it. */
+    /* A trace has times but no layers, so it makes a profile. */
     if (is_import && options->file_count > 1 && ty_is_profiler_trace(options->files[1])) {
         if (options->sequence > 0 || options->global_batch > 0 || options->vocabulary > 0)
             return report_usage("workload",
@@ -334,7 +335,7 @@ exit_code cmd_workload(const cli_options *options)
 
 /* ---- Clusters ---------------------------------------------------------------------------- */
 
-/* A local cluster is shown as it is measured for the smallest workload of the zoo. */
+/* A local cluster is shown as measured for the smallest workload of the zoo. */
 static ty_status open_cluster(const char *name, bool quiet, ty_cluster **out, ty_error *error)
 {
     ty_status status = TY_OK;
@@ -401,7 +402,7 @@ static ty_status export_cluster(const char *name, ty_text *text, ty_error *error
     return TY_OK;
 }
 
-/* What cmd_cluster leaves to the catalogue: list, show and export as JSON. */
+/* List, show and export as JSON, for cmd_cluster. */
 exit_code cluster_catalogue(const cli_options *options)
 {
     static const catalogue_kind clusters = {

@@ -1,4 +1,4 @@
-/* trainyard check: reads files as their readers do, and says what they are and what is not used. */
+/* trainyard check: reads files with their readers, and prints their formats and unused keys. */
 #include "cli.h"
 #include "ty_phases.h"
 #include "ty_training_config.h"
@@ -7,15 +7,15 @@
 #include <string.h>
 #include <sys/stat.h>
 
-/* What came of one file. */
+/* Result of one file. */
 typedef struct verdict {
-    const char *format; /* static, or `own`; NULL: not known */
+    const char *format; /* static, or `own`; NULL: unknown */
     char own[64];
-    ty_text notes;  /* a line each */
-    ty_error error; /* status TY_OK: it can be read */
+    ty_text notes;  /* one per line */
+    ty_error error; /* status TY_OK: readable */
 } verdict;
 
-/* ---- Our own files ----------------------------------------------------------------------- */
+/* ---- Trainyard's files ------------------------------------------------------------------- */
 
 static void keep_note(void *context, const char *line)
 {
@@ -32,7 +32,7 @@ static ty_status check_plan(const char *path, verdict *v)
     return status;
 }
 
-/* Reads a file with its own reader: `load` takes the arguments that follow, then what it loads. */
+/* Reads a file with its own reader: `load` takes the arguments, then the object. */
 #define CHECK(name, type, load, ...)                                                               \
     static ty_status check_##name(const char *path, verdict *v)                                    \
     {                                                                                              \
@@ -53,7 +53,7 @@ CHECK(cluster, ty_cluster, ty_cluster_open, path, NULL)
 CHECK(workload, ty_workload, ty_workload_open, path)
 CHECK(calibration, ty_convergence, ty_convergence_open, path)
 CHECK(records, ty_records, ty_records_load, path)
-/* Of whichever collective: logs that do not say are refused where they are used. */
+/* Accepts any collective; commands that use a log refuse one without a collective. */
 CHECK(collective_log, ty_collective_log, ty_collective_log_load, path, TY_COLLECTIVE_COUNT)
 
 static ty_status check_device(const char *path, verdict *v)
@@ -61,7 +61,7 @@ static ty_status check_device(const char *path, verdict *v)
     return ty_device_file_check(path, &v->error);
 }
 
-/* What simulate and estimate print: a report takes the timeline. */
+/* Output of simulate and estimate: a report reads its timeline. */
 static ty_status check_timeline(const char *path, verdict *v)
 {
     ty_status status = TY_OK;
@@ -78,7 +78,7 @@ done:
     return status;
 }
 
-/* What a report shows: as a report reads it. */
+/* Documents of reports, read as a report does. */
 static ty_status check_document(const char *path, verdict *v)
 {
     ty_status status = TY_OK;
@@ -128,7 +128,7 @@ static const struct own_format {
 };
 #define OWN_COUNT (sizeof own_formats / sizeof own_formats[0])
 
-/* The schema of a JSON document of ours. @return false: it is none, or does not parse */
+/* Reads a JSON document by its schema. @return false: no Trainyard document, or not JSON */
 static bool check_own(const char *path, verdict *v)
 {
     ty_json_document *document = NULL;
@@ -157,7 +157,7 @@ static bool check_own(const char *path, verdict *v)
     return is_own;
 }
 
-/* ---- Files of others --------------------------------------------------------------------- */
+/* ---- Files of other tools ---------------------------------------------------------------- */
 
 static void keep_notes(const ty_import_report *report, verdict *v)
 {
@@ -176,7 +176,7 @@ static ty_status as_workload(const char *path, verdict *v, ty_error *error)
     if (status == TY_OK) {
         keep_notes(&report, v);
     } else {
-        /* A file that is good with an answer is good, and what it asks is said. */
+        /* A file that only lacks one option is good; the note names the option. */
         const ty_import_options answered = {.sequence = 1};
         ty_import_report_clear(&report);
         report = (ty_import_report){0};
@@ -193,7 +193,7 @@ static ty_status as_workload(const char *path, verdict *v, ty_error *error)
     return status;
 }
 
-/* A question for plan --config; of one that has no model in it that is said. */
+/* Reads a file for plan --config; a note says if it has no model. */
 static ty_status as_training_config(const char *path, verdict *v, ty_error *error)
 {
     static const char any_model[] = "gpt2";
@@ -206,7 +206,7 @@ static ty_status as_training_config(const char *path, verdict *v, ty_error *erro
         if (status == TY_OK)
             ty_text_addf(&v->notes, "%s\n", question.message);
     }
-    if (status == TY_OK) { /* which goes with the configuration */
+    if (status == TY_OK) { /* freed with the configuration */
         snprintf(v->own, sizeof v->own, "%s", config.format);
         v->format = v->own;
     }
@@ -246,14 +246,14 @@ static ty_status as_trace(const char *path, verdict *v, ty_error *error)
     return status;
 }
 
-/* Whoever can read it. Of several complaints that one is told whose reader knew the file: the
- * others say that it is none of theirs. */
+/* Finds a reader for a file. If none can read it, the error is that of the reader that knows the
+ * format; the others only say that it is not theirs. */
 static void check_foreign(const char *path, const cli_options *options, verdict *v)
 {
     ty_error workload = {0}, cluster = {0}, other = {0};
     verdict own = {0};
 
-    /* Megatron-LM's arguments are both: a model for --workload, and more of them for --config. */
+    /* Megatron-LM's arguments serve both: a model for --workload, and more of them for --config. */
     if (as_workload(path, v, &workload) == TY_OK) {
         if (strcmp(v->format, "Megatron-LM arguments") == 0) {
             ty_text_clear(&v->notes);
@@ -273,7 +273,7 @@ static void check_foreign(const char *path, const cli_options *options, verdict 
         v->error = strstr(cluster.message, "none of the formats") == NULL ? cluster : workload;
 }
 
-/* ---- The whole --------------------------------------------------------------------------- */
+/* ---- The command ------------------------------------------------------------------------- */
 
 static void write_text(const char *path, const verdict *v, ty_text *text)
 {
@@ -320,7 +320,7 @@ exit_code cmd_check(const cli_options *options)
         verdict v = {0};
         const char *path = options->files[i];
         struct stat found;
-        /* Each reader reads from the start, and what came through a pipe is gone by then. */
+        /* Each reader starts at the beginning, so pipes cannot be checked. */
         if (!ty_file_exists(path))
             ty_fail(&v.error, TY_EIO, "no such file");
         else if (((stat(path, &found) == 0 && S_ISDIR(found.st_mode)) ||

@@ -1,6 +1,5 @@
-/* trainyard cluster import, check and export --to; list, show and export as JSON are
- * cmd_catalogue.c's.
- */
+/* trainyard cluster import, check and export --to; cmd_catalogue.c has list, show and export as
+ * JSON. */
 #include "cli.h"
 
 #include "ty_simulate.h"
@@ -34,7 +33,7 @@ static exit_code import(const cli_options *options, const char *path)
     }
     if (ty_cluster_import(path, &wanted, &cluster, &notes, &error) != TY_OK) {
         code = report_bad_input(&error);
-        /* a file of a known kind that is no cluster is a bad input, too */
+        /* a file of a known kind that is not a cluster is a bad input, too */
         return error.status == TY_EUNSUPPORTED ? EXIT_BAD_INPUT : code;
     }
     if (!options->quiet)
@@ -149,8 +148,8 @@ static void say(const ty_finding *f, char *out, size_t room)
     }
 }
 
-/* Findings of one kind and value are one line: a cluster has thousands of NICs that one device
- * each needs. */
+/* Prints findings of one kind and value in one line: a cluster may have thousands of NICs that one
+ * device each needs. */
 static void write_findings(const examination *x, ty_text *text)
 {
     char name[600], what[80];
@@ -209,7 +208,7 @@ static exit_code check(const cli_options *options, const char *name)
 
 /* ---- export --to ------------------------------------------------------------------------- */
 
-/* SimGrid's platforms are the simulator's to write, the other formats the clusters' own. */
+/* The simulator writes SimGrid's platforms, topologies/ the other formats. */
 static ty_status write_cluster(const ty_cluster *cluster, const cli_options *options, ty_text *text,
                                ty_error *error)
 {

@@ -15,7 +15,7 @@ static bool parse_percentage(const char *text, double *out)
     return (read == 1 || (read == 2 && sign == '%')) && *out >= 0 && isfinite(*out);
 }
 
-/* What is predicted of the way to the run's target, where it had one and its task is known. */
+/* Predicts steps and time to the run's target, if it has one and its task is known. */
 static ty_status predict_target(const cli_options *options, findings *f, ty_error *error)
 {
     const ty_plan_inputs *in = &f->inputs;

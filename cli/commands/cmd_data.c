@@ -1,11 +1,11 @@
-/* trainyard data: text as files of tokens, and back. */
+/* trainyard data: converts text to files of tokens, and back. */
 #include "cli.h"
 #include "tokens.h"
 
 #include <stdio.h>
 #include <string.h>
 
-/* All files, one after the other. */
+/* Reads all files, one after the other. */
 static ty_status read_all(const cli_options *options, ty_text *text, ty_error *error)
 {
     ty_status status = TY_OK;

@@ -1,4 +1,4 @@
-/* trainyard estimate, and what it shares with trainyard simulate: showing a timeline. */
+/* trainyard estimate, and the output of timelines that trainyard simulate shares. */
 #include "cli.h"
 #include "ty_phases.h"
 
@@ -16,7 +16,7 @@ ty_status trace_save(const ty_plan_inputs *inputs, const ty_timeline *timeline, 
     return status;
 }
 
-/* Prints what a reader found; the timeline goes along in the JSON form. */
+/* Prints a summary; JSON includes the timeline. */
 ty_status show_timeline(const cli_options *options, const ty_plan_inputs *inputs,
                         const char *schema, const ty_timeline *timeline, show_more more,
                         void *context, ty_text *text, ty_error *error)

@@ -1,4 +1,4 @@
-/* trainyard export: a plan as the files that launch it elsewhere. */
+/* trainyard export: writes the launch files of a plan. */
 #include "cli.h"
 #include "ty_base.h"
 #include "ty_phases.h"
@@ -7,11 +7,11 @@
 #include <string.h>
 #include <sys/stat.h>
 
-#define JOB_OUTPUT "run.json" /* where the job writes; beside the launch files */
+#define JOB_OUTPUT "run.json" /* output of the job, in the folder of the launch files */
 
 /* ---- Writing ----------------------------------------------------------------------------- */
 
-/* All or nothing: what is in the way is found before the first file is written. */
+/* Writes all files or none: existing files are found before the first is written. */
 static ty_status refuse_overwriting(const char *directory, const ty_launch_files *files,
                                     ty_error *error)
 {
@@ -84,7 +84,7 @@ static exit_code show_all(const ty_launch_files *files)
 
 /* ---- Making ------------------------------------------------------------------------------ */
 
-/* A plan runs on its devices, in its numbers, unless it is told otherwise. */
+/* Backend and precision follow from the plan unless options override them. */
 static ty_status choose_backend(const ty_plan_inputs *inputs, cli_options *options, ty_error *error)
 {
     const char *precision = ty_launch_precision(inputs->plan, inputs->cluster);

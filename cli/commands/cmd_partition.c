@@ -4,16 +4,16 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* A profile with its states: `states` are of `merged` if that is not NULL, else of `graph`. */
+/* A profile with its states: those of `merged` if it is not NULL, else of `graph`. */
 typedef struct profile_states {
     ty_layer_graph *graph, *merged;
-    uint32_t *owners; /* [graph layer] merged one */
+    uint32_t *owners; /* [graph layer] merged layer */
     ty_states *states;
 } profile_states;
 
 /* ---- Options --------------------------------------------------------------------------------- */
 
-/* The index of a word among three; 0 without one, 3 for another. */
+/* Index of a word among three; 0 without one, 3 for another. */
 static int find_word(const char *word, const char *const words[3])
 {
     int i = 0;
@@ -23,7 +23,7 @@ static int find_word(const char *word, const char *const words[3])
     return i;
 }
 
-/* One item of a list; moves to the next. */
+/* Reads one item of a list and moves to the next. */
 static void next_item(const char **at, char separator, char out[32])
 {
     const char *end = strchr(*at, separator);
@@ -96,7 +96,7 @@ static exit_code find_options(const cli_options *options, ty_level *levels, ty_d
 
 /* ---- Profiles -------------------------------------------------------------------------------- */
 
-/* @param merge 0: only where there would be too many states; 1: never; 2: always */
+/* @param merge 0: only if there are too many states; 1: never; 2: always */
 static ty_status open_profile(const char *path, int merge, profile_states *p, ty_error *error)
 {
     ty_status status = ty_layer_graph_read(path, &p->graph, error);

@@ -31,7 +31,7 @@ static ty_status write_candidates(const ty_plan *plan, const char *path, ty_erro
     return save_text(path, &csv, error);
 }
 
-/* At which bandwidth the answer to "does it pay?" changes, for a few compressors. */
+/* Prints the bandwidths below which a few compressors pay. */
 static ty_status add_crossovers(const ty_question_inputs *q, const ty_plan *plan, ty_text *text,
                                 ty_error *error)
 {
@@ -69,7 +69,7 @@ cleanup:
     return status;
 }
 
-/* "trainyard.infeasible/1": the question, and why it has no answer. */
+/* Writes "trainyard.infeasible/1": the question, and why it has no answer. */
 static void put_infeasible(const cli_options *options, const ty_stack *stack, const ty_error *error,
                            const ty_remedy *remedy, ty_text *text)
 {
@@ -100,8 +100,8 @@ static void put_infeasible(const cli_options *options, const ty_stack *stack, co
     document_close(&w);
 }
 
-/* Words of the question that a plan does not keep. None for a configuration file: its command is
- * the one that was typed. */
+/* Adds the options of the question that a plan does not store. None for a configuration file: the
+ * user's command names it. */
 static void add_question(const cli_options *o, ty_text *words)
 {
     const struct {
@@ -122,7 +122,7 @@ static void add_question(const cli_options *o, ty_text *words)
         ty_text_addf(words, " --seq %llu", (unsigned long long)o->sequence);
 }
 
-/* A question without a plan: what is missing, and the change that was asked and has one. */
+/* Reports why a question has no plan, and a verified change that has one. */
 static exit_code refuse(const cli_options *options, const ty_question *question,
                         const ty_question_inputs *q, const ty_watch *watch, const ty_error *error,
                         ty_text *text)
@@ -142,7 +142,7 @@ static exit_code refuse(const cli_options *options, const ty_question *question,
         ty_format_seconds(remedy.plan->prediction.step_time_s, seconds);
         tell("trainyard: try: %s: %s a step", remedy.words, seconds);
         changed.cluster = remedy.cluster;
-        if (options->given == NULL) /* else the words for a configuration file */
+        if (options->given == NULL) /* else the option for a configuration file */
             ty_text_add(&again, "trainyard plan");
         changed.given = NULL;
         changed.workload = options->given == NULL ? options->workload : NULL;
@@ -162,7 +162,7 @@ static exit_code refuse(const cli_options *options, const ty_question *question,
     return code;
 }
 
-/* A prediction is worth what was measured: said where sizes of the plan lie outside of it. */
+/* Warns if sizes of the plan are outside the measured range. */
 static void warn_of_outside(const ty_plan *plan)
 {
     uint32_t smallest, largest;
@@ -194,8 +194,8 @@ static void warn_of_uneven(const ty_plan *plan)
     }
 }
 
-/* A stack that was asked for by name is software that is to run the plan: where it has launch files
- * of its own ("megatron", and "megatron-2021"), and those cannot express the plan, that is said. */
+/* Warns if the framework in --stack has launch files of its own ("megatron", also for
+ * "megatron-2021") that cannot express the plan. */
 static void warn_of_launch(const cli_options *options, const ty_plan *plan,
                            const ty_cluster *cluster)
 {
@@ -217,10 +217,10 @@ static void warn_of_launch(const cli_options *options, const ty_plan *plan,
     ty_launch_free(files);
 }
 
-/* Below it gradients are no bottleneck that compression could shorten. */
+/* Below this share, compression has no bottleneck to remove. */
 #define NOTABLE_EXCHANGE 0.05
 
-/* Pins that a configuration file makes are not the user's: the file is named before them. */
+/* Names the configuration file in errors about its pins, which the user did not type. */
 static void name_config(const cli_options *options, ty_error *error)
 {
     const ty_error plain = *error;
@@ -229,7 +229,7 @@ static void name_config(const cli_options *options, ty_error *error)
         (void)ty_fail(error, plain.status, "%s, as %s", options->training_config, plain.message);
 }
 
-/* @param step_time_s [out] of the plan; untouched where there is none */
+/* @param step_time_s [out] of the plan; unchanged without one */
 static exit_code plan_question(const cli_options *options, double *step_time_s)
 {
     exit_code code;
@@ -292,7 +292,7 @@ cleanup:
 /* ---- A training program's file as the question ------------------------------------------------
  */
 
-/* What would be better: the same model and batch with the layout left open. */
+/* Plans the same model and batch with an open layout, to show a faster plan. */
 static exit_code plan_without_layout(const cli_options *options, double step_time_s)
 {
     ty_question_inputs q = {0};
@@ -326,7 +326,7 @@ cleanup:
     return code;
 }
 
-/* How many the question is about; 0: it does not say. */
+/* Number of devices in the question; 0: open. */
 static ty_status count_devices(const cli_options *options, uint32_t *out, ty_error *error)
 {
     ty_cluster *cluster = NULL;
@@ -342,14 +342,14 @@ static ty_status count_devices(const cli_options *options, uint32_t *out, ty_err
     return status;
 }
 
-/* The user's pins after those of the file. */
+/* Appends the user's pins to those of the file. */
 static void add_pins(const cli_options *options, ty_text *fix)
 {
     if (options->fix != NULL)
         ty_text_addf(fix, "%s%s", fix->length > 0 ? "," : "", options->fix);
 }
 
-/* @param bounds of all that the file's program can be asked for */
+/* @param bounds [out] limits of the plans that the file's program can run */
 static ty_status load_config(const cli_options *options, ty_training_config *config,
                              ty_workload **again, ty_text *fix, ty_text *bounds, ty_error *error)
 {
@@ -375,7 +375,7 @@ static ty_status load_config(const cli_options *options, ty_training_config *con
                                      options->vocabulary, &second, error),
              status, cleanup);
     *again = second.workload;
-    second.workload = NULL; /* given away */
+    second.workload = NULL; /* ownership passed on */
 
 cleanup:
     ty_training_config_clear(&second);

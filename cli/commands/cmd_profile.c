@@ -49,7 +49,7 @@ static ty_status import_trace(const char *path, const cli_options *options, uint
     TY_CHECK(ty_profile_import_kineto(path, &trace, report, error), status, cleanup);
     if (options->workload == NULL) {
         *out = trace;
-        trace = NULL; /* given away */
+        trace = NULL; /* ownership passed on */
         goto cleanup;
     }
     TY_CHECK(ty_workload_open(options->workload, &workload, error), status, cleanup);
@@ -121,7 +121,7 @@ static void print_samples(const ty_samples *s, ty_text *text)
     ty_text_clear(&words);
 }
 
-/* Of what is read from a path, and nothing else. */
+/* Profiles only the reading of samples from a path. */
 static exit_code profile_samples(const cli_options *options, const ty_workload *workload)
 {
     const ty_watch watch = watch_from(options);
@@ -146,7 +146,7 @@ static exit_code profile_samples(const cli_options *options, const ty_workload *
 
 /* ---- profile ------------------------------------------------------------------------------- */
 
-/* What computes, and in what; a layer in half precision has a signature of its own. */
+/* Sets backend and precision; a layer in half precision has its own signature. */
 static ty_status set_backend(const cli_options *options, ty_workload *workload, ty_error *error)
 {
     const char *name = options->precision != NULL ? options->precision : "fp32";
@@ -163,7 +163,7 @@ static ty_status set_backend(const cli_options *options, ty_workload *workload, 
     return TY_OK;
 }
 
-/* What does not go together with --data, or without it. True: something does not. */
+/* Finds an option that excludes --data, or needs it. @return whether there is one */
 static bool check_reading(const cli_options *options, const char **wrong)
 {
     if (options->data == NULL && options->bad_samples_text != NULL)
@@ -223,7 +223,7 @@ exit_code cmd_profile(const cli_options *options)
         sizes[1] = workload->global_batch;
         count = sizes[1] > sizes[0] ? 2 : 1;
     }
-    /* Side by side: as many as there are cores, or, of GPUs, which do not share, one. */
+    /* Concurrent ranks: one per core; one on GPUs, which are not shared. */
     ranks = options->ranks > 0               ? (uint32_t)options->ranks
             : cores > 0 && !is_cuda(options) ? (uint32_t)cores
                                              : 1;

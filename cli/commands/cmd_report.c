@@ -1,4 +1,4 @@
-/* trainyard report: files told apart by their schema, one HTML page. */
+/* trainyard report: one HTML page from files, which it distinguishes by their schema. */
 #include "cli.h"
 #include "ty_phases.h"
 
@@ -6,9 +6,9 @@
 #include <string.h>
 #include <time.h>
 
-#define MOST_FILES 64  /* that are named */
-#define MOST_PLANS 2   /* the one the report is about, and the one beside it */
-#define MOST_DERIVED 4 /* documents made of the plan, or one of its phases */
+#define MOST_FILES 64  /* on the command line */
+#define MOST_PLANS 2   /* the plan of the report, and a second one */
+#define MOST_DERIVED 4 /* documents derived from the plan, or one of its phases */
 
 typedef struct report_files {
     ty_json_document *parsed[MOST_FILES + MOST_DERIVED];
@@ -36,7 +36,7 @@ static ty_status check_schema(const char *path, const char *schema, ty_error *er
     return status;
 }
 
-/* There can be two plans, and one of what belongs to the first. */
+/* Accepts two plans, and one file of each kind that belongs to the first. */
 static ty_status take_role(report_files *files, const char *schema, const char *path,
                            ty_error *error)
 {
@@ -89,7 +89,7 @@ done:
     return status;
 }
 
-/* The timeline that a simulate or estimate document carries. */
+/* Reads the timeline of a simulate or estimate document. */
 static ty_status read_timeline(const report_files *files, const char *path, const findings *f,
                                ty_timeline **out, ty_error *error)
 {
@@ -107,7 +107,7 @@ static ty_status read_timeline(const report_files *files, const char *path, cons
         TY_CHECK(ty_timeline_check(f->inputs.plan, f->inputs.program, timeline, path, error),
                  status, cleanup);
         *out = timeline;
-        timeline = NULL; /* given away */
+        timeline = NULL; /* ownership passed on */
         break;
     }
 cleanup:
@@ -115,7 +115,7 @@ cleanup:
     return status;
 }
 
-/* @param f of the plan, and of the one beside it */
+/* @param f of the plan, and of the second one */
 static ty_status files_read(const cli_options *options, report_files *files, findings f[MOST_PLANS],
                             ty_error *error)
 {
@@ -147,7 +147,7 @@ static bool is_given(const report_files *files, const char *schema)
     return false;
 }
 
-/* What the plan has of documents that no file gave. */
+/* Derives documents from the plan that no file provides. */
 static ty_status derive_documents(const cli_options *options, report_files *files, findings *f,
                                   ty_error *error)
 {
@@ -181,7 +181,7 @@ static ty_status derive_documents(const cli_options *options, report_files *file
     return status;
 }
 
-/* How far phases go, where no file says so. */
+/* Derives the score of phases if no file has it. */
 static ty_status derive_phases(const cli_options *options, report_files *files, ty_error *error)
 {
     static const char schema[] = "trainyard.phased-score/1";

@@ -8,7 +8,7 @@
 #include <string.h>
 #include <unistd.h>
 
-/* The run as the worker wrote it, or a summary for people. */
+/* Prints the run as the worker wrote it, or a summary. */
 static ty_status show(const cli_options *options, const char *path, ty_text *text, ty_error *error)
 {
     ty_status status;

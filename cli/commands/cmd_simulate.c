@@ -1,4 +1,4 @@
-/* trainyard simulate: a plan's program on a simulated network, quiet or disturbed. */
+/* trainyard simulate: runs a plan's program on a simulated cluster, quiet or disturbed. */
 #include "cli.h"
 #include "ty_phases.h"
 
@@ -14,14 +14,14 @@ typedef struct simulation {
     double *slowdowns; /* [stage replica][rank], or NULL */
     ty_timeline *timeline;
     ty_timeline *devices; /* --per-device; else NULL */
-    double *busy;         /* [stage replica][rank], with it */
+    double *busy;         /* [stage replica][rank] with --per-device */
     double step_time_s;
-    uint32_t seeds; /* 0: none were asked for */
+    uint32_t seeds; /* 0: no --seeds */
     double *step_times_s;
     simulation_details details;
-    ty_plan_inputs other; /* --beside; no plan: none */
+    ty_plan_inputs other; /* of --beside; no plan: none */
     uint32_t other_device;
-    double alone_s, other_s; /* steps of the plan by itself, and of the other beside it */
+    double alone_s, other_s; /* step time of the plan alone, and with the other job */
     bool has_faults;
     ty_outlook faults;
 } simulation;
@@ -39,9 +39,9 @@ static void simulation_clear(simulation *s)
     ty_plan_inputs_clear(&s->other);
 }
 
-/* ---- What was asked for -------------------------------------------------------------------- */
+/* ---- Options ------------------------------------------------------------------------------- */
 
-/* One "REPLICA=FACTOR" or "REPLICA.RANK=FACTOR" of the list; `*text` moves behind it. */
+/* Reads one "REPLICA=FACTOR" or "REPLICA.RANK=FACTOR" of the list and moves `*text` after it. */
 static ty_status read_straggler(simulation *s, const char **text, ty_error *error)
 {
     const uint32_t stage_replicas = ty_plan_stage_replica_count(s->inputs.plan);
@@ -76,7 +76,7 @@ static ty_status read_straggler(simulation *s, const char **text, ty_error *erro
     return TY_OK;
 }
 
-/* "5%" or "5" as 0.05. */
+/* Reads "5%" or "5" as 0.05. */
 static ty_status read_percent(const char *option, const char *text, double *share, ty_error *error)
 {
     char *end;
@@ -103,7 +103,7 @@ static ty_status read_stragglers(simulation *s, const char *text, ty_error *erro
         s->slowdowns[d] = 1.0;
     s->how.slowdowns = s->slowdowns;
     if (strcmp(text, "law") == 0) {
-        uint32_t members = 1; /* that wait for each other: hosts, but no more than replicas */
+        uint32_t members = 1; /* that wait for each other: hosts, at most the number of replicas */
         for (uint32_t i = 0; i < s->inputs.plan->stage_count; i++)
             if (s->inputs.plan->stages[i].replicas > members)
                 members = s->inputs.plan->stages[i].replicas;
@@ -156,7 +156,7 @@ static ty_status step_time_of(const ty_plan_inputs *in, const ty_timeline *timel
     return status;
 }
 
-/* How busy each device is. */
+/* Computes the utilization of each device. */
 static ty_status find_busy(simulation *s, ty_error *error)
 {
     const ty_plan_inputs *in = &s->inputs;
@@ -173,7 +173,7 @@ static ty_status find_busy(simulation *s, ty_error *error)
     return status;
 }
 
-/* "PLAN" or "PLAN@DEVICE". */
+/* Opens "PLAN" or "PLAN@DEVICE". */
 static ty_status load_other(simulation *s, const char *text, const ty_watch *watch, ty_error *error)
 {
     ty_text path = {0};
@@ -198,7 +198,7 @@ done:
     return status;
 }
 
-/* The plan beside the other one; what it takes alone is known by then. */
+/* Simulates both jobs together; the step time of the plan alone is known. */
 static ty_status simulate_beside(simulation *s, ty_error *error)
 {
     const ty_plan_inputs *in = &s->inputs, *other = &s->other;
@@ -208,7 +208,7 @@ static ty_status simulate_beside(simulation *s, ty_error *error)
     ty_simulate_options how = s->how;
     ty_status status;
 
-    how.slowdowns = NULL; /* they are of the first plan's stage replicas alone */
+    how.slowdowns = NULL; /* they belong to the first plan's stage replicas */
     if (s->how.slowdowns != NULL)
         return ty_fail(error, TY_EINVAL, "--straggler and --beside: expected one of them");
     TY_CHECK(ty_simulate_tenants(tenants, 2, in->cluster, &how, timelines, error), status, done);
@@ -224,7 +224,7 @@ done:
     return status;
 }
 
-/* The smallest step time that at least this share of the seeds does not exceed. */
+/* Smallest step time that at least this share of the seeds does not exceed. */
 static double percentile(const simulation *s, double share)
 {
     const uint32_t place = (uint32_t)ceil(share * s->seeds);
@@ -303,12 +303,12 @@ static ty_status run(const cli_options *options, simulation *s, ty_text *text, t
 
     if (options->per_device && options->beside != NULL)
         return ty_fail(error, TY_EINVAL, "--per-device and --beside: expected one of them");
-    if (options->steps == 0) /* those that fill and drain are not looked at */
+    if (options->steps == 0) /* warm-up and cool-down steps do not count */
         s->how.steps += 2 * ty_program_largest_lead(in->program);
     if (options->straggler != NULL)
         TY_TRY(read_stragglers(s, options->straggler, error));
     if (options->cluster != NULL) {
-        /* A larger one, whose first devices are the plan's. */
+        /* A larger cluster, whose first devices are the plan's. */
         TY_TRY(ty_cluster_open(options->cluster, NULL, &larger, error));
         ty_cluster_free(s->inputs.cluster);
         s->inputs.cluster = larger;
@@ -321,7 +321,7 @@ static ty_status run(const cli_options *options, simulation *s, ty_text *text, t
     TY_TRY(step_time_of(in, s->timeline, &s->step_time_s, error));
     if (options->beside != NULL)
         TY_TRY(simulate_beside(s, error));
-    if (s->seeds > 0) { /* the first one's timeline is the one that is shown */
+    if (s->seeds > 0) { /* the timeline of the first seed is shown */
         s->step_times_s = ty_alloc(s->seeds, sizeof *s->step_times_s);
         TY_TRY(ty_check_memory(s->step_times_s != NULL, error));
         TY_TRY(ty_simulate_seeds(in->plan, in->program, in->costs, in->cluster, &s->how, s->seeds,
@@ -337,7 +337,7 @@ static ty_status run(const cli_options *options, simulation *s, ty_text *text, t
         TY_TRY(find_busy(s, error));
         if (options->trace != NULL)
             TY_TRY(trace_save(in, s->devices, options->trace, error));
-        shown.trace = NULL; /* not of stage replicas, too */
+        shown.trace = NULL; /* no second trace of stage replicas */
     }
     return show_timeline(&shown, in, "trainyard.simulation/2", s->timeline, show_disturbed, s, text,
                          error);

@@ -1,4 +1,4 @@
-/* trainyard stack: the software that is known, and what is known of it. */
+/* trainyard stack: known frameworks and their constants. */
 #include "cli.h"
 
 #include <string.h>

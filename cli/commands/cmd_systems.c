@@ -1,14 +1,14 @@
-/* trainyard systems: what every known system would do, side by side. */
+/* trainyard systems: the plan of every known system in one table. */
 #include "cli.h"
 
 #include <stdio.h>
 
-/* What a system makes of the question: a plan, or why it has none. */
+/* Answer of a system: a plan, or the reason why it has none. */
 typedef struct row {
     const ty_system *system;
     ty_plan *plan;
     ty_error refusal;
-    const char *same_as; /* the first row whose plan is the same; NULL: none */
+    const char *same_as; /* first row with the same plan; NULL: none */
 } row;
 
 static void row_to_json(const row *r, ty_json_writer *w)
@@ -61,8 +61,8 @@ static void row_to_text(const row *r, ty_text *text)
 
 #define MOST_SYSTEMS 64
 
-/* Every system in turn. One that cannot is a row with its reason; lack of memory and an interrupt
-   end the table. */
+/* Plans with every system in turn. A system without a plan is a row with its reason; lack of memory
+ * and an interrupt end the table. */
 static ty_status all_systems(const ty_question_inputs *q, const ty_plan_options *options,
                              bool is_json, ty_json_writer *w, ty_text *text, ty_error *error)
 {
@@ -80,7 +80,7 @@ static ty_status all_systems(const ty_question_inputs *q, const ty_plan_options 
             goto done;
         }
         status = TY_OK; /* a refusal is a row */
-        /* The first of the rows before whose plan is the same. */
+        /* Finds the first earlier row with the same plan. */
         for (uint32_t i = 0; r->plan != NULL && r->same_as == NULL && i < count; i++) {
             bool agree = false;
             if (rows[i].plan != NULL)

@@ -4,7 +4,7 @@
 #include <stdio.h>
 #include <string.h>
 
-#define USUAL_TOP 1 /* the chosen plan alone is simulated, unless --top says more */
+#define USUAL_TOP 1 /* only the chosen plan is simulated, unless --top is higher */
 
 typedef struct whatif {
     const cli_options *options;
@@ -18,7 +18,7 @@ typedef struct whatif {
 
 /* ---- The question -------------------------------------------------------------------------- */
 
-/* "hosts=1,2,4", with blanks or without; a value in which a comma belongs cannot be given. */
+/* Parses "hosts=1,2,4", with or without blanks; a value cannot contain a comma. */
 static ty_status read_axis(whatif *c, const char *text, ty_error *error)
 {
     char *copy = ty_arena_strdup(c->texts, text);
@@ -62,7 +62,7 @@ static ty_status whatif_open(const cli_options *options, whatif *c, ty_error *er
 
 /* ---- Results ------------------------------------------------------------------------------- */
 
-/* What is done so far goes to the file, so that nothing is lost with the process. */
+/* Saves finished rows to the file, so that a crash loses nothing. */
 static ty_status keep(void *context, const ty_whatif *rows, ty_error *error)
 {
     whatif *c = context;
@@ -101,7 +101,7 @@ static const char *const csv_columns[] = {
 };
 #define CSV_COLUMN_COUNT (sizeof csv_columns / sizeof csv_columns[0])
 
-/* RFC 4180: texts in quotes, numbers plain, what is not there empty. */
+/* Writes a cell (RFC 4180): texts in quotes, numbers plain, missing values empty. */
 static ty_status put_cell(ty_text *csv, const ty_json *row, const char *key, ty_error *error)
 {
     ty_status status;
@@ -156,17 +156,17 @@ done:
 
 /* ---- The table ----------------------------------------------------------------------------- */
 
-/* What became of the rows. */
+/* Number of rows by result. */
 typedef struct outcome {
     uint32_t plans, refused, lost;
 } outcome;
 
-/* A column of figures: a right-aligned cell of a row, "-" where the row lacks the figure. */
+/* A column of figures: a right-aligned cell per row, "-" if the row lacks the figure. */
 typedef struct column {
     const char *heading, *key;
     int width;
     void (*format)(double value, char out[32]);
-    bool is_of_cost; /* only if a length of training is asked for */
+    bool is_of_cost; /* only with a length of training */
 } column;
 
 static void format_share(double share, char out[32])

@@ -1,4 +1,4 @@
-/* Faults for trainyard simulate: which links are slow, what fails when. */
+/* Faults of trainyard simulate: slow links and failures. */
 #include "cli.h"
 
 #include <stdlib.h>
@@ -6,7 +6,7 @@
 
 enum { MOST_FAULTS = 1000, WORD_SIZE = 256 };
 
-/* The next word of a list, up to a comma; false at its end or where a word is too long. */
+/* Reads the next word of a list, up to a comma; false at the end or if a word is too long. */
 static bool next_word(const char **list, char word[WORD_SIZE])
 {
     const size_t length = strcspn(*list, ",");
@@ -19,7 +19,7 @@ static bool next_word(const char **list, char word[WORD_SIZE])
     return true;
 }
 
-/* Splits "A:B" in place; NULL where there is no colon. */
+/* Splits "A:B" in place; NULL if there is no colon. */
 static char *second_of(char *word)
 {
     char *colon = strchr(word, ':');
@@ -78,7 +78,7 @@ ty_status faults_slow_links(const char *text, ty_plan_inputs *inputs, ty_error *
 
 /* ---- Failures ------------------------------------------------------------------------------ */
 
-/* "device:3", "host:1" or "link:A:B". */
+/* Parses "device:3", "host:1" or "link:A:B". */
 static ty_status read_part(const ty_cluster *cluster, char *word, ty_fault *fault, ty_error *error)
 {
     char *which = second_of(word), *other;

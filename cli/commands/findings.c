@@ -1,4 +1,4 @@
-/* A plan, what is predicted of it and what was measured. */
+/* A plan with its predictions and its measurement. */
 #include "cli.h"
 
 #include <string.h>
@@ -28,7 +28,7 @@ ty_status findings_read(const char *plan_path, const char *run_path, const ty_wa
                        "%s:/plan_digest: found %.12s..., expected %.12s... of %s: the run is of "
                        "another plan",
                        run_path, f->run->plan_digest.hex, digest.hex, plan_path);
-    if (f->run->timeline == NULL) /* a finished checkpoint's */
+    if (f->run->timeline == NULL) /* of a finished checkpoint */
         return TY_OK;
     TY_TRY(ty_timeline_check(f->inputs.plan, f->inputs.program, f->run->timeline, run_path, error));
     return TY_OK;

@@ -1,5 +1,5 @@
-/* Trainings of several phases: what plan --phases, estimate, simulate, run and compare do with
- * them. */
+/* Trainings of several phases: plan --phases, and estimate, simulate, run and compare of its
+ * file. */
 #include "cli.h"
 #include "option_table.h"
 #include "ty_phases.h"
@@ -9,10 +9,10 @@
 #include <string.h>
 #include <unistd.h>
 
-/* ---- What they share ---------------------------------------------------------------------------
+/* ---- Shared by all commands --------------------------------------------------------------------
  */
 
-/* An option that says something of one plan, or that phases say themselves. */
+/* Refuses options that belong to one plan, or that phases have themselves. */
 static exit_code refuse_options(const char *command, const cli_options *options,
                                 const char *const *allowed)
 {
@@ -48,8 +48,8 @@ static const char *size_text(const ty_plan *plan, char out[SIZE_TEXT])
     return out;
 }
 
-/* A line for each phase, and one for all of them.
- * @param steps_s [count] of a step */
+/* Prints a line per phase, and one for the sum.
+ * @param steps_s [count] step time per phase */
 static void print_phases(const ty_phased_plan *plan, const double *steps_s, ty_text *text)
 {
     uint32_t steps = 0;
@@ -85,7 +85,7 @@ static void print_phases(const ty_phased_plan *plan, const double *steps_s, ty_t
     ty_text_addf(text, "all     %u steps, %s samples, %s\n", steps, count, time);
 }
 
-/* How far the phases go, in a line. */
+/* Prints the result of all phases in a line. */
 static void print_way(const ty_phased_score *s, ty_text *text)
 {
     char time[32], low[32], high[32];
@@ -168,7 +168,7 @@ cleanup:
 /* ---- estimate, simulate ------------------------------------------------------------------------
  */
 
-/* @param step_s [out] of a step */
+/* @param step_s [out] step time */
 static ty_status predict(const cli_options *options, const ty_plan *plan, bool is_simulated,
                          double *step_s, ty_json_writer *writer, ty_error *error)
 {
@@ -383,7 +383,7 @@ exit_code phased_run(const cli_options *options)
 /* ---- compare -----------------------------------------------------------------------------------
  */
 
-/* One phase's prediction beside its run. */
+/* Compares one phase's prediction with its run. */
 static ty_status compare_phase(const ty_phased_plan *plan, ty_phased_run *run, uint32_t p,
                                ty_text *text, ty_json_writer *writer, ty_error *error)
 {
@@ -396,7 +396,7 @@ static ty_status compare_phase(const ty_phased_plan *plan, ty_phased_run *run, u
     TY_CHECK(ty_plan_copy(plan->plans[p], &own, error), status, done);
     TY_CHECK(ty_plan_inputs_from(own, &f.inputs, error), status, done);
     f.run = run->runs[p];
-    run->runs[p] = NULL; /* given away */
+    run->runs[p] = NULL; /* ownership passed on */
     TY_CHECK(ty_plan_digest(f.inputs.plan, &digest, error), status, done);
     if (strcmp(digest.hex, f.run->plan_digest.hex) != 0 || f.run->timeline == NULL) {
         status = ty_fail(error, TY_EPARSE,
@@ -407,7 +407,7 @@ static ty_status compare_phase(const ty_phased_plan *plan, ty_phased_run *run, u
     TY_CHECK(ty_timeline_check(f.inputs.plan, f.inputs.program, f.run->timeline, "run", error),
              status, done);
     TY_CHECK(findings_make(&f, error), status, done);
-    f.comparison->target = (ty_target_comparison){0}; /* is of all phases */
+    f.comparison->target = (ty_target_comparison){0}; /* belongs to all phases */
     ty_text_addf(text, "%sphase %u: %u steps in batches of %u", p > 0 ? "\n" : "", p + 1,
                  plan->steps[p], f.inputs.plan->global_batch);
     if (ty_phased_plan_resizes(plan))
@@ -420,8 +420,8 @@ done:
     return status;
 }
 
-/* Steps and time to the run's target, measured and predicted: before the phases' runs are used up.
- */
+/* Finds steps and time to the run's target, measured and predicted. Call it before the phases' runs
+ * are freed. */
 static ty_status compare_target(const cli_options *options, const ty_phased_plan *plan,
                                 const ty_phased_run *run, ty_target_comparison *out,
                                 ty_error *error)

@@ -1,5 +1,5 @@
-/* What trainyard simulate tells beyond the step time: where the time goes, how full devices, links
- * and memory are, and what the step's end waited for. */
+/* Results of trainyard simulate in addition to the step time: shares of time, utilization of
+ * devices and links, memory, and the critical path. */
 #include "cli.h"
 
 #include <math.h>
@@ -13,7 +13,7 @@ enum {
     MOST_CURVES = 32,
     MOST_KINDS = 32
 };
-#define NEARLY 0.99 /* of the fullest link: as full */
+#define NEARLY 0.99 /* share of the fullest link's utilization that counts as equally full */
 
 void simulation_details_clear(simulation_details *d)
 {
@@ -28,9 +28,9 @@ void simulation_details_clear(simulation_details *d)
     *d = (simulation_details){0};
 }
 
-/* ---- Finding out --------------------------------------------------------------------------- */
+/* ---- Computing ----------------------------------------------------------------------------- */
 
-/* Of the first stage replica of each pipeline rank. */
+/* Memory of the first stage replica of each pipeline rank. */
 static ty_status find_memory(simulation_details *d, const ty_plan_inputs *in,
                              const ty_timeline *timeline, ty_error *error)
 {
@@ -90,7 +90,7 @@ static const char *end_of(const ty_plan_inputs *in, const ty_link_load *load, bo
                                   load->is_backward == is_target ? link->from : link->to);
 }
 
-/* How many links of the fullest one's kind are as full: a cut, where it is more than one. */
+/* Counts links of the fullest one's kind that are equally full. */
 static uint32_t count_fullest(const simulation_details *d, const ty_plan_inputs *in)
 {
     uint32_t count = 0;
@@ -121,7 +121,7 @@ static void write_link(const simulation_details *d, const ty_plan_inputs *in, ui
     ty_json_close(w, '}');
 }
 
-/* Mean and peak of every kind of link that is used. */
+/* Mean and peak utilization of every kind of link that is used. */
 static void write_kinds(const simulation_details *d, const ty_plan_inputs *in, ty_json_writer *w)
 {
     const char *kinds[MOST_KINDS];
@@ -270,7 +270,7 @@ static void show_critical(const simulation_details *d, const ty_plan_inputs *in,
     ty_text_add(text, "\n");
 }
 
-/* ---- All of it ----------------------------------------------------------------------------- */
+/* ---- Output -------------------------------------------------------------------------------- */
 
 void simulation_details_show(const simulation_details *d, const ty_plan_inputs *in,
                              ty_json_writer *w, ty_text *text)

@@ -1,5 +1,5 @@
-/* Completion for bash, zsh and fish. Options that take names complete them from what the program
- * itself lists, --fix its keys and their values; other values are files. */
+/* Completion for bash, zsh and fish. The program lists names, and keys of --fix with their values;
+ * other values are files. */
 #include "completion.h"
 
 #include <ctype.h>
@@ -64,8 +64,8 @@ static size_t value_of(const option_row *row)
     return i;
 }
 
-/* The verbs of "list | show NAME | export NAME [options]": words in small letters that begin an
- * alternative. @return how many; 0 where there are no alternatives */
+/* Adds the verbs of "list | show NAME | export NAME [options]": lowercase words that begin an
+ * alternative. @return their number; 0 without alternatives */
 static int put_verbs(const cli_command *command, ty_text *out)
 {
     int count = 0;
@@ -119,7 +119,7 @@ static void put_bash_values(ty_text *out)
     ty_text_add(out, "    esac\n");
 }
 
-/* The last of several with commas between; readline has split them at their equals signs. */
+/* Completes the last of several pins; readline has split them at their equals signs. */
 static void put_bash_fix(ty_text *out)
 {
     ty_text_add(out, "    local line=${COMP_LINE:0:COMP_POINT} pins='");
@@ -177,7 +177,7 @@ void completion_bash(const cli_command *commands, ty_text *out)
 
 /* ---- zsh --------------------------------------------------------------------------------- */
 
-/* Help inside single quotes and brackets: without those characters. */
+/* Adds help without characters that end single quotes and brackets. */
 static void put_plain(ty_text *out, const char *text)
 {
     for (const char *c = text; *c != '\0'; c++)

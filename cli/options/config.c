@@ -11,34 +11,34 @@
 #define LARGEST_CONFIG_BYTES (1u << 20)
 
 typedef struct setting {
-    const char *path; /* owned by the config */
+    const char *path; /* owned by the configuration */
     unsigned line;
     const cli_command *command; /* NULL: every command that has the option */
     const option_row *row;
-    const char *value; /* into the file's text */
-    bool is_trusted;   /* the system's, the user's, or one that was named */
+    const char *value; /* in the file's text */
+    bool is_trusted;   /* file of the system or the user, or in $TRAINYARD_CONFIG */
 } setting;
 
 struct cli_config {
     const cli_command *commands;
-    char *paths[3], *texts[3]; /* those that are there */
+    char *paths[3], *texts[3]; /* existing files */
     uint32_t file_count;
-    setting *settings; /* in order: a later one wins */
+    setting *settings; /* in order; a later one takes precedence */
     uint32_t count;
 };
 
-/* What a call asks for, or where it writes, is for the call to say. */
+/* Options of a single call, such as its outputs; files cannot set them. */
 static const char *const of_one_call[] = {
     "help",    "output",     "force", "trace",       "candidates",   "directory",
     "metrics", "mlperf-log", "title", "show-origin", "trust-config", "save-weights"};
 
-/* What decides what a command does is for the call, or for a setting of that command, to say. */
+/* Options that change the task of a command; only its own setting may have them. */
 static const struct {
     const char *command, *option;
 } of_the_command[] = {
     {"calibrate", "stack"}, {"plan", "steps"}, {"whatif", "steps"}, {"score", "steps"}};
 
-/* What a file that merely lies where one stands may not say: what is to be run, and where. */
+/* Options that an untrusted ./trainyard.conf cannot set. */
 static const char *const of_the_trusted[] = {"script", "image"};
 
 void config_free(cli_config *config)
@@ -90,7 +90,7 @@ static ty_status fail_key(const setting *s, const char *key, ty_error *error)
                    s->path, s->line, key, suggestion(key, names, count, sizeof names[0], meant));
 }
 
-/* "top", or "plan.top". */
+/* Parses "top" or "plan.top". */
 static ty_status read_key(const cli_command *commands, setting *s, char *key, ty_error *error)
 {
     char *dot = strchr(key, '.');
@@ -136,8 +136,8 @@ static ty_status read_value(setting *s, char *value, ty_error *error)
     return TY_OK;
 }
 
-/* Whether a part of a path, as it lies here, is a symbolic link out of the folder: one to nowhere
- * may be, once somebody writes through it. What is not there leads nowhere yet. */
+/* Whether a component of a path is a symbolic link out of the folder. A dangling link counts, since
+ * a write may create its target; a missing file does not. */
 static bool is_linked_out(const char *part, const char *folder)
 {
     const size_t length = strcmp(folder, "/") == 0 ? 0 : strlen(folder);
@@ -154,7 +154,7 @@ static bool is_linked_out(const char *part, const char *folder)
     return is_out;
 }
 
-/* Whether a text is a path that leaves the folder, by its words or by links that lie there. */
+/* Whether a path leaves the folder, by its components or by existing links. */
 static bool leads_out(const char *value)
 {
     char *folder, *path;
@@ -183,8 +183,8 @@ static bool leads_out(const char *value)
     return is_out;
 }
 
-/* Whether a file of a device in a cluster's line does: "host:1 gpu:8 @../mine.json nvlink4 ndr400".
- */
+/* Whether a device file in a cluster's line leaves it: "host:1 gpu:8 @../mine.json nvlink4
+ * ndr400". */
 static bool device_leads_out(const char *value)
 {
     bool is_out = false;
@@ -307,7 +307,7 @@ static bool is_for_all(const cli_command *command, const option_row *row)
     return true;
 }
 
-/* The one that counts for a command: the last of the command's own, else the last of all. */
+/* Setting that a command uses: the last of its own, else the last for all commands. */
 static const setting *setting_of(const cli_config *config, const cli_command *command,
                                  const option_row *row)
 {
@@ -344,7 +344,7 @@ exit_code config_apply(const cli_command *command, cli_options *options)
 
 /* ---- trainyard config -------------------------------------------------------------------- */
 
-/* Whether a later line says the same key anew. */
+/* Whether a later line sets the same key. */
 static bool is_overruled(const cli_config *config, uint32_t index)
 {
     for (uint32_t i = index + 1; i < config->count; i++)

@@ -1,4 +1,4 @@
-/* One or two lines for each command that can be typed as they are, for help and manual. */
+/* One or two valid command lines per command, for help and manual. */
 #include "cli.h"
 
 #include <string.h>

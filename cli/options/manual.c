@@ -5,7 +5,7 @@
 #include <stdio.h>
 #include <string.h>
 
-/* Text as roff wants it: no backslash, dot or quote that would be taken for a request. */
+/* Escapes text for roff: backslashes, dots and quotes that would start a request. */
 static void put_text(ty_text *out, const char *text)
 {
     bool is_line_start = true;

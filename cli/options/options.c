@@ -22,7 +22,7 @@ static const option_row *find(const cli_command *command, const char *name, size
     return NULL;
 }
 
-/* What other programs call our options. */
+/* Names of our options in other programs. */
 static const struct {
     const char *word, *option;
 } said_elsewhere[] = {
@@ -61,7 +61,7 @@ static exit_code unknown_option(const cli_command *command, const char *word)
     if (close != NULL)
         return report_usage(command->name, "unknown option '%s'; did you mean '--%s'?", word,
                             close);
-    for (char *at = bare; *at != '\0'; at++) /* keys of --fix have the other stroke */
+    for (char *at = bare; *at != '\0'; at++) /* keys of --fix have underscores */
         *at = *at == '-' ? '_' : *at;
     if (ty_fix_key_is_known(bare) && find(command, "fix", strlen("fix"), 0) != NULL)
         return report_usage(command->name, "unknown option '%s'; did you mean '--fix %s=...'?",
@@ -69,8 +69,8 @@ static exit_code unknown_option(const cli_command *command, const char *word)
     return report_usage(command->name, "unknown option '%s'", word);
 }
 
-/* A word more than the command takes. Perhaps the value before it goes on there, which a shell
- * has cut at a blank; or it is the workload or the cluster that is wanted still. */
+/* Reports an argument too many. The shell may have split the value before it at a blank, or it is
+ * the missing workload or cluster. */
 static exit_code unexpected_argument(const cli_command *command, const cli_options *options,
                                      const option_row *before, const char *value)
 {
@@ -104,7 +104,7 @@ static exit_code unexpected_argument(const cli_command *command, const cli_optio
     return report_usage(command->name, "unexpected argument '%s'", word);
 }
 
-/* One word that starts with '-'; may take the next word as its value.
+/* Parses one word that starts with '-'; it may take the next word as its value.
  * @param taken [out] the option whose value the next word was; NULL: none */
 static exit_code parse_option(const cli_command *command, int count, char **words, int *at,
                               const option_row **taken, cli_options *out)
@@ -132,7 +132,7 @@ static exit_code parse_option(const cli_command *command, int count, char **word
     return option_set(command, row, words[++*at], out);
 }
 
-/* "run lenet": a word that is no file where a plan's file belongs. */
+/* Reports a name in place of a plan's file, as in "run lenet". */
 static exit_code check_plan_name(const cli_command *command, const cli_options *options)
 {
     static const char plan[] = "PLAN ";
@@ -153,7 +153,8 @@ exit_code options_parse(const cli_command *command, int count, char **words, cli
 {
     exit_code code = EXIT_DONE;
     bool only_files = false;
-    const option_row *last = NULL, *before = NULL; /* whose value stands before a word too many */
+    const option_row *last = NULL,
+                     *before = NULL; /* option whose value precedes an argument too many */
     const char *value = NULL;
 
     out->files = ty_alloc((size_t)count + 1, sizeof *out->files);
@@ -192,7 +193,7 @@ void options_clear(cli_options *options)
     options->config = NULL;
 }
 
-/* Prints `text` from column `column` on, broken at spaces before column 80. */
+/* Prints `text` from column `column` on, with line breaks at spaces before column 80. */
 static void print_wrapped(FILE *stream, const char *text, int column)
 {
     int at = column;

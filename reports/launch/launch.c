@@ -369,7 +369,7 @@ static ty_status narrow_check(const ty_plan *plan, const launch_target *t, ty_er
     return status;
 }
 
-/* ---- The whole --------------------------------------------------------------------------- */
+/* ---- Making files ------------------------------------------------------------------------ */
 
 /* Checks a plan against a target or a place, and adds its files. */
 static ty_status add_files(launch *l, const launch_target *t, const char *owner, ty_error *error)

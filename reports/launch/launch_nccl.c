@@ -44,7 +44,7 @@ static bool is_nccl(ty_algorithm algorithm)
     return algorithm == TY_RING || algorithm == TY_TREE || algorithm == TY_AUTOMATIC;
 }
 
-/* ---- What the plan exchanges ------------------------------------------------------------- */
+/* ---- Collectives of the plan ------------------------------------------------------------- */
 
 /* The shape of a communicator, found or new. */
 static ty_status shape_of(const launch *l, shapes *s, const uint32_t *devices, uint32_t count,
