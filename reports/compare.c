@@ -1,11 +1,11 @@
-/* Predicted against measured: medians per kind of operation. */
+/* Compares prediction and measurement: medians per kind of operation. */
 #include "busy.h"
 #include "partners.h"
 #include "ty_reports.h"
 
 #include <stdlib.h>
 
-/* Durations of one row while they are gathered. */
+/* Durations of one row. */
 typedef struct samples {
     double *values;
     uint64_t count, capacity;
@@ -47,7 +47,7 @@ static bool is_same_kind(const ty_comparison_row *row, uint32_t stage, const ty_
            row->layer_count == in->layer_count;
 }
 
-/* Rows of all stages, and for every instruction the row it belongs to. */
+/* Makes rows of all stages, and the row of every instruction. */
 static ty_status make_rows(const ty_program *program, ty_comparison *c, uint32_t **row_of,
                            ty_error *error)
 {
@@ -81,7 +81,7 @@ static ty_status make_rows(const ty_program *program, ty_comparison *c, uint32_t
     return TY_OK;
 }
 
-/* Medians of one timeline for each of the rows. */
+/* Finds the medians of one timeline for each row. */
 static ty_status find_medians(const ty_plan *plan, const partners *p, uint32_t *const *row_of,
                               const ty_timeline *timeline, uint32_t row_count, double *medians,
                               ty_error *error)
@@ -164,7 +164,7 @@ static void fill_memory(const ty_plan *plan, const ty_run *run, ty_comparison *c
             c->measured_peak_memory_bytes = run->peak_memory_bytes[r];
 }
 
-/* From this share of disturbed steps on, a comparison says so. */
+/* A comparison reports disturbed steps from this share on. */
 #define BUSY_SHARE 0.05
 
 bool ty_comparison_is_busy(const ty_comparison *comparison)
@@ -172,7 +172,7 @@ bool ty_comparison_is_busy(const ty_comparison *comparison)
     return comparison->disturbed_share >= BUSY_SHARE || comparison->others_share >= TY_BUSY_SHARE;
 }
 
-/* A step ends with its last event, and lasts from the end of the one before. */
+/* A step lasts from the end of the previous step to its last event. */
 static ty_status fill_quiet(const ty_run *run, ty_comparison *c, ty_error *error)
 {
     const ty_disturbance *d = &run->disturbance;

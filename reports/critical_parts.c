@@ -1,10 +1,10 @@
-/* The critical path of a timeline's last step, for those outside. */
+/* The public form of the critical path of a timeline's last step. */
 #include "critical_path.h"
 #include "ty_reports.h"
 
 #include <math.h>
 
-/* When the last step begins: where the compute of the one before it ends. */
+/* Begin of the last step: the end of the previous step's compute. */
 static double start_of(const ty_plan *plan, const ty_program *program, const ty_timeline *timeline)
 {
     double start_s = 0.0;

@@ -1,4 +1,4 @@
-/* Walking back through a timeline along what was waited for last. */
+/* Follows a timeline back along the last dependency of each instruction. */
 #include "critical_path.h"
 
 #include <math.h>
@@ -36,7 +36,7 @@ static const ty_stage_program *program_of(const walk *w, uint32_t stage_replica)
     return &w->program->stages[ty_plan_stage_of_replica(w->plan, stage_replica)];
 }
 
-/* The compute instruction that ends last. */
+/* Finds the compute instruction that ends last. */
 static const ty_event *last_event(const walk *w)
 {
     const ty_event *last = NULL;
@@ -53,9 +53,8 @@ static const ty_event *last_event(const walk *w)
     return last;
 }
 
-/* Of its own stage replica, what ended last before it: the one before it in its stream, or one of
- * its waits.
- */
+/* The dependency within its own stage replica that ended last: the instruction before it in its
+ * stream, or one of its waits. */
 static const ty_event *own_cause(const walk *w, const ty_event *e)
 {
     const ty_stage_program *stage = program_of(w, e->stage_replica);
@@ -75,8 +74,7 @@ static const ty_event *own_cause(const walk *w, const ty_event *e)
     return cause;
 }
 
-/* A partner that came later than the stage replica itself was ready, or what the stage replica
- * itself did before. */
+/* A partner that was ready later than the stage replica itself; else its own last dependency. */
 static const ty_event *cause_of(const walk *w, const ty_event *e, bool *is_partner)
 {
     const ty_event *partner = ty_partners_last(w->partners, w->timeline, e);
@@ -104,7 +102,7 @@ ty_status ty_critical_path_find(const ty_plan *plan, const ty_program *program,
         if (cause != NULL)
             from_s = fmin(fmax(start_s, is_partner ? cause->start_s : cause->end_s), to_s);
         if (is_partner && cause->end_s >= e->end_s)
-            from_s = to_s; /* the send itself accounts for the time */
+            from_s = to_s; /* the send has all of this time */
         if (path.count == capacity) {
             path_link *grown;
             capacity = capacity > 0 ? 2 * capacity : 256;

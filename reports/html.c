@@ -23,8 +23,7 @@ const char *const ty_report_schemas[] = {
 
 /* ---- The document ------------------------------------------------------------------------ */
 
-/* The one prediction of a plan: its simulation, or if it has none the one that was made for the
- * report, or its estimate. */
+/* Prediction of a plan: its simulation, else the one made for the report, else its estimate. */
 static ty_status put_prediction(const ty_plan *plan, const ty_program *program,
                                 const ty_timeline *simulated, ty_json_writer *w,
                                 ty_step_summary *out, ty_error *error)
@@ -97,13 +96,13 @@ static ty_status put_document(const ty_report_input *in, ty_text *text, ty_error
 
 /* ---- The page ---------------------------------------------------------------------------- */
 
-/* 'sha256-...' of a script or style, as a content security policy names it. */
+/* Writes 'sha256-...' of a script or style, as a content security policy names it. */
 static void add_hash(ty_text *html, const char *content)
 {
     static const char letters[] =
         "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
     const ty_digest digest = ty_digest_of(content, strlen(content));
-    unsigned char bytes[33] = {0}; /* 32 of the digest, one to make groups of three */
+    unsigned char bytes[33] = {0}; /* 32 bytes of the digest, padded to groups of three */
     char text[45];
 
     for (size_t i = 0; i < 32; i++) {
@@ -121,7 +120,7 @@ static void add_hash(ty_text *html, const char *content)
     ty_text_addf(html, "'sha256-%s'", text);
 }
 
-/* Text with each character of `from` replaced by its entry of `to`. */
+/* Replaces each character of `from` by its entry of `to`. */
 static void add_escaped(ty_text *html, const char *text, const char *from, const char *const *to)
 {
     while (*text != '\0') {
@@ -137,7 +136,7 @@ static void add_part(const ty_report_input *in, const ty_text *document, const c
                      size_t length, ty_text *html)
 {
     static const char *const entities[] = {"&amp;", "&lt;", "&gt;"};
-    static const char *const json[] = {"\\u003c"}; /* no "<", so no end of the script */
+    static const char *const json[] = {"\\u003c"}; /* without "<" nothing ends the script */
     const char *title = in->title != NULL ? in->title : "Trainyard report";
 
     if (strncmp(name, "TITLE", length) == 0)

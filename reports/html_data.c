@@ -8,7 +8,7 @@
 #include <string.h>
 
 #define MOST_CANDIDATES 2000
-#define MOST_POINTS 400 /* of a curve of losses */
+#define MOST_POINTS 400 /* of a loss curve */
 
 /* ---- Stages and memory --------------------------------------------------------------------- */
 
@@ -24,8 +24,8 @@ static uint32_t layers_at(const ty_plan *plan, uint32_t pipeline_rank)
     return layers;
 }
 
-/* The first pipeline rank with as many layers and replicas, the same bytes of every purpose and
- * the same recomputation: `pipeline_rank` itself if none before it is like it. */
+/* First pipeline rank with the same number of layers and replicas, bytes of every purpose and
+ * recomputation; `pipeline_rank` itself if there is none before it. */
 static uint32_t alike_pipeline_rank(const ty_plan *plan, uint32_t pipeline_rank)
 {
     const ty_plan_stage *stage = &plan->stages[pipeline_rank];
@@ -41,7 +41,7 @@ static uint32_t alike_pipeline_rank(const ty_plan *plan, uint32_t pipeline_rank)
     return pipeline_rank;
 }
 
-/* The smallest usable memory among the devices of a plan; 0: not known. */
+/* Smallest usable memory among the devices of a plan; 0: unknown. */
 static uint64_t capacity_of(const ty_plan *plan, const ty_cluster *cluster)
 {
     uint64_t least = UINT64_MAX;
@@ -55,7 +55,7 @@ static uint64_t capacity_of(const ty_plan *plan, const ty_cluster *cluster)
     return least == UINT64_MAX ? 0 : least;
 }
 
-/* First and last layer of the first and the last stage of a pipeline rank. */
+/* Writes the first and last layer of the first and the last stage of a pipeline rank. */
 static void put_spans(const ty_plan *plan, uint32_t pipeline_rank, ty_json_writer *w)
 {
     const uint32_t last =

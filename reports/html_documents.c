@@ -1,4 +1,4 @@
-/* Documents of other commands in the report's document: what each must have, and copies of them. */
+/* Documents of other commands as members of the report's document: required members, and copies. */
 #include "html.h"
 
 #include <math.h>
@@ -17,9 +17,9 @@ typedef enum value_kind { ARRAY, NUMBER, STRING, LINES, STRINGS, NUMBERS } value
 typedef struct rule {
     const char *schema, *path;
     value_kind kind;
-    double least, most; /* of the number, or of the length of an array */
-    const char *like; /* the array has the length of this sibling, or of this member of the root; of
-                         a number: its key in older versions of the document */
+    double least, most; /* bounds of the number, or of the length of an array */
+    const char *like;   /* sibling, or member of the root, whose length the array has; of a number:
+                           its key in older versions of the document */
 } rule;
 
 #define ANY 1e300
@@ -74,7 +74,7 @@ static size_t length_like(const ty_json *object, const ty_json *root, const char
     return ty_json_size(array);
 }
 
-/* Every element of an array, of numbers or else of strings. */
+/* Checks every element of an array, of numbers or else of strings. */
 static ty_status check_elements(const ty_json *array, bool is_of_numbers, ty_error *error)
 {
     ty_status status = TY_OK;
@@ -136,7 +136,7 @@ static ty_status check_rule(const ty_json *object, const ty_json *root, const ch
     return TY_OK;
 }
 
-/* Every row has a value of each axis, and a time or a reason why it has none. */
+/* Checks that every row has a value per axis, and a time or a reason. */
 static ty_status check_row(const ty_json *row, const ty_json *vary, ty_error *error)
 {
     const ty_json *values, *known;
@@ -225,7 +225,7 @@ void ty_report_put_copy(ty_json_writer *w, const char *key, const ty_json *value
     ty_json_close(w, is_object ? '}' : ']');
 }
 
-/* The first of the largest numbers of a part of an array. */
+/* Finds the first of the largest numbers in a part of an array. */
 static size_t largest_of(const ty_json *numbers, size_t from, size_t end)
 {
     double most = -1, one;
@@ -239,7 +239,7 @@ static size_t largest_of(const ty_json *numbers, size_t from, size_t end)
     return largest;
 }
 
-/* The memory curves of a checked trainyard.simulation/2, thinned to their peaks. */
+/* Writes the memory curves of a checked trainyard.simulation/2, thinned to their peaks. */
 static void put_memory_curves(ty_json_writer *w, const ty_json *root)
 {
     static const char *const keys[] = {"time_s", "bytes"};
@@ -275,7 +275,7 @@ static void put_memory_curves(ty_json_writer *w, const ty_json *root)
     ty_json_close(w, '}');
 }
 
-/* Plans, runs and estimates are in the document already. */
+/* The document already has plans, runs and estimates. */
 static bool is_shown(const ty_report_document *d)
 {
     return d->root != NULL && strcmp(d->schema, "trainyard.plan/1") != 0 &&

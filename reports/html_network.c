@@ -6,24 +6,24 @@
 #include <math.h>
 #include <stdlib.h>
 
-#define MOST_DRAWN 80       /* vertices that are drawn one by one */
-#define MOST_DRAWN_HOSTS 40 /* hosts */
-#define MOST_OPEN_GROUPS 8  /* groups of hosts whose insides are drawn */
+#define MOST_DRAWN 80       /* vertices drawn individually */
+#define MOST_DRAWN_HOSTS 40 /* hosts drawn individually */
+#define MOST_OPEN_GROUPS 8  /* groups of hosts drawn with their contents */
 #define MOST_BUSY_LINKS 20
-#define MOST_MATRIX 32     /* devices in the matrix; beyond, hosts, or blocks of devices */
-#define MOST_DEVICES 16384 /* beyond, counting every route takes too long for a page */
+#define MOST_MATRIX 32     /* devices in the matrix; above, hosts, or blocks of devices */
+#define MOST_DEVICES 16384 /* above, counting every route takes too long for a page */
 
 typedef struct network {
     const ty_cluster *cluster;
-    double *link_bytes;  /* [links][2]: of a step, in the direction of the link, and back */
-    ty_traffic *traffic; /* between devices */
+    double *link_bytes;  /* [links][2]: bytes per step, in the direction of the link, and back */
+    ty_traffic *traffic; /* bytes between devices */
     uint32_t traffic_count;
     double step_time_s;
     uint32_t vertex_count;
-    uint32_t *group;    /* [vertices]: the vertex that it is drawn as */
+    uint32_t *group;    /* [vertices]: the vertex that represents it */
     uint32_t *level;    /* [vertices]: height in the picture */
     uint32_t *distance; /* [vertices]: links to the nearest host */
-    uint32_t *members;  /* [vertices]: how many are drawn as this one */
+    uint32_t *members;  /* [vertices]: vertices that it represents */
     uint32_t *node;     /* [vertices]: index among the drawn ones */
 } network;
 
@@ -38,7 +38,7 @@ static void network_clear(network *n)
     ty_free(n->node);
 }
 
-/* What a step sends: over links, and from device to device. */
+/* Counts bytes per step over links, and from device to device. */
 static ty_status traffic_find(const ty_report_input *in, network *n, ty_error *error)
 {
     ty_link_load *loads = NULL;
@@ -75,7 +75,7 @@ static ty_status network_new(const ty_report_input *in, double step_time_s, netw
     return traffic_find(in, n, error);
 }
 
-/* The larger share of a link's two directions that is busy in a step. */
+/* Utilization of a link in a step, in the busier direction. */
 static double load_of(const network *n, uint32_t link)
 {
     const double bytes = fmax(n->link_bytes[2 * (size_t)link], n->link_bytes[2 * (size_t)link + 1]);
@@ -89,8 +89,8 @@ static bool is_inside(ty_vertex_kind kind)
     return kind == TY_VERTEX_DEVICE || kind == TY_VERTEX_DEVICE_SWITCH || kind == TY_VERTEX_NIC;
 }
 
-/* Distances from hosts and, for what is inside hosts, the nearest host. Relaxed until nothing
- * changes: a fabric is a few links deep. */
+/* Finds distances from hosts and, for vertices inside hosts, the nearest host. Relaxes until
+ * nothing changes: a fabric is a few links deep. */
 static void measure(network *n, uint32_t *host)
 {
     bool is_changing = true;
@@ -133,7 +133,7 @@ static void set_levels(network *n)
     }
 }
 
-/* A group of hosts is drawn as the first host of their first switch. */
+/* Groups hosts by their first switch; its first host represents them. */
 static void group_hosts(network *n, uint32_t *first_host)
 {
     for (uint32_t v = 0; v < n->vertex_count; v++)
@@ -162,8 +162,8 @@ static uint32_t root_of(const network *n, uint32_t vertex)
     return vertex;
 }
 
-/* What is inside a group of hosts is drawn as one vertex of each kind, the first; `host` is that of
- * each vertex. Only where groups are few. */
+/* Draws the contents of a group of hosts as one vertex per kind, the first; `host` is that of each
+ * vertex. Only if groups are few. */
 static void open_groups(network *n, const uint32_t *host)
 {
     uint32_t groups = 0;
@@ -173,7 +173,7 @@ static void open_groups(network *n, const uint32_t *host)
     if (groups > MOST_OPEN_GROUPS)
         return;
     for (uint32_t v = 0; v < n->vertex_count; v++)
-        n->members[v] = UINT32_MAX; /* the first of each kind, kept for the group's host */
+        n->members[v] = UINT32_MAX; /* first of each kind of the group's host */
     for (ty_vertex_kind kind = 0; kind < TY_VERTEX_KIND_COUNT; kind++) {
         if (!is_inside(kind))
             continue;
@@ -216,7 +216,7 @@ static ty_status group(network *n, ty_error *error)
     for (uint32_t v = 0; v < n->vertex_count; v++) {
         const uint32_t drawn = root_of(n, v);
         n->group[v] = drawn;
-        /* What is inside a host does not count as a member of it. */
+        /* Devices and NICs do not count as members of their host. */
         n->members[drawn] +=
             ty_cluster_vertex_kind(n->cluster, v) == ty_cluster_vertex_kind(n->cluster, drawn);
     }
@@ -352,7 +352,7 @@ static ty_status put_busy_links(const network *n, ty_json_writer *w, ty_error *e
 
 /* ---- The matrix ---------------------------------------------------------------------------- */
 
-/* What stands for a device in the matrix. */
+/* Row of a device in the matrix: itself, its host, or its block. */
 static uint32_t matrix_group(const network *n, uint32_t device, uint32_t size)
 {
     const uint32_t devices = ty_cluster_device_count(n->cluster);
@@ -379,7 +379,7 @@ static const char *matrix_noun(const network *n, uint32_t size)
                                                        : "block of devices";
 }
 
-/* [receiver, sender, bytes] of the pairs that exchange something */
+/* [receiver, sender, bytes] of the pairs that communicate */
 static ty_status put_matrix(const network *n, ty_json_writer *w, ty_error *error)
 {
     const uint32_t size = matrix_size(n);

@@ -9,11 +9,11 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define FEW_RANKS 8 /* up to this number all are shown */
+#define FEW_RANKS 8 /* up to this number, all stage replicas are shown */
 #define MOST_RANKS 16
-#define MOST_ITEMS 8000 /* instructions in the chart; beyond, the shortest are left out */
+#define MOST_ITEMS 8000 /* instructions in the chart; above, the shortest are left out */
 
-/* One step of a timeline and when it began. */
+/* One step of a timeline, with its begin and end. */
 typedef struct one_step {
     const ty_timeline *timeline;
     uint32_t step;
@@ -30,7 +30,7 @@ typedef struct view {
     bool has_op[TY_OP_COUNT];
     one_step steps[2]; /* predicted, measured */
     int step_count;    /* 1: nothing was measured */
-    double length_s;   /* of the longer one */
+    double length_s;   /* of the longer step */
 } view;
 
 static const ty_stage_program *program_of(const view *v, uint32_t stage_replica)
@@ -48,7 +48,7 @@ static const ty_event *event_of(const view *v, const one_step *s, uint32_t stage
 /* ---- Shown stage replicas and steps
  * ------------------------------------------------------------------ */
 
-/* Devices of one class are alike in all that a timeline shows, unless stragglers are measured. */
+/* Devices of one type have equal timelines, except for measured stragglers. */
 static bool is_like_one_before(const view *v, uint32_t stage_replica)
 {
     const ty_plan *plan = v->in->plan;
@@ -67,7 +67,7 @@ static bool is_like_one_before(const view *v, uint32_t stage_replica)
     return false;
 }
 
-/* All stage replicas if they are few, else one per pipeline stage replica and device type. */
+/* Chooses all stage replicas if they are few, else one per pipeline stage and device type. */
 static void choose_replicas(view *v)
 {
     const uint32_t count = ty_plan_stage_replica_count(v->in->plan);
@@ -99,7 +99,7 @@ static void step_span(const ty_report_input *in, one_step *s)
     }
 }
 
-/* The recorded step whose length is nearest to the step time. */
+/* Finds the recorded step whose length is nearest to the step time. */
 static one_step choose_step(const ty_report_input *in, const ty_timeline *timeline,
                             double step_time_s)
 {
@@ -145,7 +145,7 @@ static int longest_first(const void *left, const void *right)
     return (a < b) - (a > b);
 }
 
-/* The length below which instructions are left out. */
+/* Finds the length below which instructions are left out. */
 static ty_status least_item(const view *v, double *least_s, ty_error *error)
 {
     uint64_t count = 0, at = 0;
@@ -211,9 +211,9 @@ static void put_name(const view *v, const ty_instruction *in)
     ty_json_put_string(v->w, NULL, name);
 }
 
-#define NAME_WINDOW 64 /* operations of one stage replica that are compared with the next one */
+#define NAME_WINDOW 64 /* operations of one stage replica to compare with the next one */
 
-/* Names repeat for every micro-batch: each is written once per stage replica.
+/* Writes each name once per stage replica, since names repeat for every micro-batch.
  * @param index [out] of the name, for the instructions of all shown stage replicas; free with
  * ty_free */
 static ty_status put_names(const view *v, uint32_t **index, ty_error *error)
@@ -301,7 +301,7 @@ done:
 
 /* ---- Time per stage ------------------------------------------------------------------------- */
 
-/* In the order in which the script shows them. */
+/* In the script's order. */
 enum { FORWARD, BACKWARD, RECOMPUTE, UPDATE, EXCHANGE, TRANSFER, INPUT, IDLE, PART_COUNT };
 
 static int part_of_op(ty_op op)
@@ -344,9 +344,9 @@ static int by_start(const void *left, const void *right)
     return (a->instruction > b->instruction) - (a->instruction < b->instruction);
 }
 
-/* Splits the step of one stage replica's compute stream, in the order in which it ran, which is not
- * the program's if instructions lead.
- * @param order room for its instructions */
+/* Splits the step of one stage replica's compute stream by cause, in the order of execution. If
+ * instructions lead, this is not the program's order.
+ * @param order scratch memory for its instructions */
 static void split_replica(const view *v, const one_step *s, uint32_t stage_replica,
                           const ty_event **order, double parts[PART_COUNT])
 {

@@ -1,4 +1,4 @@
-/* Looking up partners through tables made once per program. */
+/* Finds partners through tables made once per program. */
 #include "partners.h"
 
 #include <math.h>
@@ -98,7 +98,8 @@ uint32_t ty_partners_send(const partners *p, uint32_t stage_replica, const ty_in
                                     global / p->plan->stages[peer].replicas)];
 }
 
-/* The event at which a member reaches a phase of a bucket's exchange; NULL: it has none. */
+/* The event at which a stage replica reaches a phase of a bucket's all-reduce; NULL: it has
+ * none. */
 static const ty_event *member_event(const partners *p, const ty_timeline *timeline, uint32_t step,
                                     const ty_instruction *in, uint32_t stage_replica)
 {

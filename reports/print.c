@@ -29,7 +29,7 @@ const ty_stack_judged *ty_plan_judged(const ty_plan *plan, const ty_cluster *clu
     return ty_stack_judged_on(plan->stack, ty_cluster_device_type(cluster, 0)->name);
 }
 
-/* A rate in 8 or 4 bits that no measurement of the very device supports. */
+/* Names an 8- or 4-bit rate that no measurement on this device supports. */
 static void print_unsupported(const ty_plan *plan, const ty_cluster *cluster, ty_text *text)
 {
     const ty_precision precision = plan->workload->precision;
@@ -47,8 +47,7 @@ static void print_unsupported(const ty_plan *plan, const ty_cluster *cluster, ty
                      ty_precision_name(precision), device->name);
 }
 
-/* Where the share of the device's peak comes from that the stack was measured to reach; NULL: it
- * was not. */
+/* Source of the measured share of the device's peak; NULL: not measured. */
 static const char *rates_source(const ty_plan *plan, const ty_cluster *cluster)
 {
     const ty_stack *stack = plan->stack;
@@ -203,7 +202,7 @@ void ty_print_stack(const ty_stack *stack, ty_text *text)
     }
 }
 
-/* "0..7" where they follow each other, else a list. */
+/* Writes "0..7" for consecutive devices, else a list. */
 static void devices_text(const ty_plan *plan, const ty_plan_stage *stage, ty_text *text)
 {
     const uint32_t count = stage->replicas * ty_plan_replica_ranks(plan);
@@ -217,7 +216,7 @@ static void devices_text(const ty_plan *plan, const ty_plan_stage *stage, ty_tex
         ty_text_addf(text, "%s%u", r > 0 ? "," : "", stage->devices[r]);
 }
 
-#define MANY_STAGES 16 /* above it, stages that are alike share a line */
+#define MANY_STAGES 16 /* above, equal stages share a line */
 
 static uint64_t stage_bytes(const ty_plan *plan, uint32_t s)
 {
@@ -232,7 +231,7 @@ static bool is_like(const ty_plan *plan, uint32_t s, uint32_t t)
            stage_bytes(plan, s) == stage_bytes(plan, t);
 }
 
-/* Stages [s, s + run) on one line: of how many layers, how many devices each. */
+/* Prints stages [s, s + run) on one line: layers and devices of each. */
 static void print_stage_run(const ty_plan *plan, uint32_t s, uint32_t run, ty_text *text)
 {
     const ty_workload *w = plan->workload;
@@ -254,7 +253,7 @@ static void print_stage_run(const ty_plan *plan, uint32_t s, uint32_t run, ty_te
         ty_text_addf(&devices, "%u each", stage->replicas * ty_plan_replica_ranks(plan));
     else
         devices_text(plan, stage, &devices);
-    /* Bytes of whole elements. NOLINTNEXTLINE(bugprone-integer-division) */
+    /* Bytes of entire elements. NOLINTNEXTLINE(bugprone-integer-division) */
     ty_format_count((double)(stage_bytes(plan, s) / w->element_bytes), parameters);
     ty_text_addf(text, "%5s  ", label);
     ty_wrap_cell(text, 36, range.data != NULL ? range.data : "");
@@ -279,7 +278,7 @@ void ty_print_stages(const ty_plan *plan, ty_text *text)
     }
 }
 
-/* "ring and tree": the names of those of `count` kinds that are there. */
+/* Writes "ring and tree": the names of the kinds that occur, out of `count`. */
 static void kinds_text(const bool *is_there, int count, const char *(*name)(int), ty_text *text)
 {
     bool is_first = true;
@@ -454,7 +453,8 @@ void ty_print_deployment(const ty_plan *plan, ty_text *text)
     ty_text_clear(&sentence);
 }
 
-/* What the variants that came before the choice need, and those that keep the budget behind it. */
+/* Prints the needs of the variants before the chosen one, and of those that keep the budget after
+ * it. */
 void ty_print_variants(const ty_plan *plan, ty_text *text)
 {
     const ty_deployment *d = &plan->deployment;
@@ -482,7 +482,7 @@ void ty_print_variants(const ty_plan *plan, ty_text *text)
     }
 }
 
-/* Why an embedding travels as rows: what the busiest link of a ring would carry either way. */
+/* Prints why an embedding is sent as rows: the bytes of the busiest link of a ring, either way. */
 static void print_rows(const ty_plan *plan, ty_text *text)
 {
     for (uint32_t b = 0; b < plan->bucket_count; b++) {
@@ -597,7 +597,7 @@ void ty_print_micro_batches(const ty_plan *plan, ty_text *text)
         ty_text_addf(text, ", %u a replica", least);
 }
 
-/* "predicted 1650 (1500 to 1800)" and the error of the middle. */
+/* Prints "predicted 1650 (1500 to 1800)" and the error of the expected value. */
 static void print_figure(const char *label, const double predicted[3], double measured,
                          bool is_predicted, const char *unit, ty_text *text)
 {
@@ -646,7 +646,7 @@ void ty_print_busy(const ty_comparison *c, const char *gap, ty_text *text)
         ty_text_add(text, "none was quiet: run it again on a quiet machine");
 }
 
-/* What the run says of the variant that the plan deploys. */
+/* Prints the run's results for the variant that the plan deploys. */
 static void print_deployed(const ty_plan *plan, const ty_comparison *c, ty_text *text)
 {
     char name[TY_VARIANT_TEXT_SIZE];

@@ -1,4 +1,4 @@
-/* A plan as text for a terminal: what is launched, how fast it is, and what else was searched. */
+/* Prints a plan for a terminal: launch settings, step time, and other layouts of the search. */
 #include "print.h"
 #include "ty_reports.h"
 #include "wrap.h"
@@ -39,7 +39,7 @@ static const char *scale_up_kind(const ty_cluster *cluster)
     return best == NULL ? NULL : best->kind;
 }
 
-/* From a host or its NIC to a switch of the network. */
+/* Whether a link connects a host or its NIC to a switch of the network. */
 static bool is_uplink(const ty_cluster *cluster, const ty_link_edge *link)
 {
     const ty_vertex_kind ends[] = {ty_cluster_vertex_kind(cluster, link->from),
@@ -50,7 +50,7 @@ static bool is_uplink(const ty_cluster *cluster, const ty_link_edge *link)
            (other == TY_VERTEX_NIC || other == TY_VERTEX_HOST);
 }
 
-/* ", 8 rails of 400 Gbit/s": what connects a host to the network, where hosts are alike. */
+/* Writes ", 8 rails of 400 Gbit/s": the connection of a host to the network, if hosts are equal. */
 static void add_network(const ty_cluster *cluster, ty_text *text)
 {
     const uint32_t hosts = ty_cluster_host_count(cluster);
@@ -83,7 +83,8 @@ static void print_title(const ty_plan *plan, const ty_cluster *cluster, ty_text 
         const char *kind = scale_up_kind(cluster);
         ty_text_add(&title, " (");
         add_devices(cluster, &title);
-        if (hosts > 1 && strtoul(plan->cluster_name, NULL, 10) != hosts) /* "8x dgx-h100" says it */
+        if (hosts > 1 && strtoul(plan->cluster_name, NULL, 10) !=
+                             hosts) /* the name "8x dgx-h100" has the count */
             ty_text_addf(&title, " on %u hosts", hosts);
         if (kind != NULL)
             ty_text_addf(&title, ", %s", kind);
@@ -115,7 +116,7 @@ static void format_grouped(uint64_t number, char out[32])
 
 /* ---- The layout ------------------------------------------------------------------------------ */
 
-/* Stages that only play episodes have no layers. */
+/* Stages of actors have no layers. */
 static bool is_of_actors(const ty_plan *plan, uint32_t stage)
 {
     return plan->stages[stage].layer_count == 0;
@@ -231,7 +232,7 @@ static void print_provenance(const ty_plan *plan, const ty_cluster *cluster, ty_
     ty_text_clear(&certainty);
 }
 
-/* Bytes in the unit of `of`, which is left out: "73.9" of "79.1 GiB". */
+/* Writes bytes in the unit of `of`, without the unit: "73.9" of "79.1 GiB". */
 static void in_unit_of(uint64_t bytes, uint64_t of, char out[32])
 {
     char whole[32];
@@ -306,7 +307,7 @@ typedef struct fix_word {
     size_t key_length, value_length;
 } fix_word;
 
-/* The next "key=value" of the words of --fix. */
+/* Reads the next "key=value" of the words of --fix. */
 static bool next_word(const char **rest, fix_word *out)
 {
     const char *equals = *rest == NULL ? NULL : strchr(*rest, '=');
@@ -326,7 +327,7 @@ static bool is_key(const fix_word *word, const char *key)
     return strlen(key) == word->key_length && strncmp(word->key, key, word->key_length) == 0;
 }
 
-/* The sizes that have columns of their own. */
+/* Sizes with their own columns. */
 static const struct {
     const char *key, *title;
     int columns;
@@ -354,7 +355,8 @@ static bool has_column(const fix_word *word)
     return false;
 }
 
-/* A candidate as two are compared: without details; of one that does not fit, its sizes. */
+/* Writes the words by which candidates are compared: without details; for one that does not fit,
+ * only its sizes. */
 static void add_layout(const ty_candidate *row, ty_text *text)
 {
     const bool fits = ty_candidate_step_s(row) > 0;
@@ -380,7 +382,7 @@ static bool has_word(const char *fix, const fix_word *like)
     return false;
 }
 
-/* The schedule that goes with the column of VPP. */
+/* The schedule that the column VPP implies. */
 static bool is_told_by_vpp(const ty_plan *plan, const fix_word *word)
 {
     return is_key(word, "schedule") &&
@@ -389,7 +391,7 @@ static bool is_told_by_vpp(const ty_plan *plan, const fix_word *word)
              strncmp(word->value, "1f1b", word->value_length) == 0));
 }
 
-/* Words without a column that differ from the plan: "zero=0,recompute=full". */
+/* Writes words without a column that differ from the plan: "zero=0,recompute=full". */
 static void add_differences(const ty_plan *plan, const ty_candidate *row, ty_text *text)
 {
     const char *rest = row->fix;
@@ -408,7 +410,7 @@ static void add_differences(const ty_plan *plan, const ty_candidate *row, ty_tex
 
 static void add_sizes(const ty_candidate *row, ty_text *text)
 {
-    /* Sizes that the words of a whole layout do not name are 1. */
+    /* Sizes that the words of a complete layout do not name are 1. */
     const bool is_whole = row->fix != NULL && strstr(row->fix, "micro_batch=") != NULL;
 
     for (size_t i = 0; i < SIZE_COUNT; i++) {
@@ -420,12 +422,13 @@ static void add_sizes(const ty_candidate *row, ty_text *text)
             if (is_key(&word, sizes[i].key) && word.value_length < sizeof value)
                 snprintf(value, sizeof value, "%.*s", (int)word.value_length, word.value);
             else if (is_key(&word, "replicas") && strcmp(sizes[i].key, "dp") == 0)
-                snprintf(value, sizeof value, "mixed"); /* the words after the figures say which */
+                snprintf(value, sizeof value,
+                         "mixed"); /* the words after the figures give the size */
         ty_text_addf(text, "%*s", sizes[i].columns, value);
     }
 }
 
-/* By which share a candidate is slower than the plan, like compared with like. */
+/* Slowdown of a candidate against the plan; both simulated, or both estimated. */
 static double slower_by(const ty_plan *plan, const ty_candidate *row)
 {
     if (row->simulated_step_time_s > 0 && plan->simulation.step_time_s > 0)
@@ -491,8 +494,8 @@ static bool is_new(shown_layouts *shown, const ty_candidate *row)
     return !layout->failed;
 }
 
-/* All that were asked for with --against; the fastest of each layout, then those that need less
- * memory than all faster ones; the closest of those that do not fit. */
+/* Prints all layouts of --against, the fastest of each layout, those with less memory than all
+ * faster ones, and the closest of those that do not fit. */
 static void print_alternatives(const ty_plan *plan, ty_text *text)
 {
     const uint32_t count = plan->candidate_count;
@@ -515,7 +518,8 @@ static void print_alternatives(const ty_plan *plan, ty_text *text)
     for (uint32_t i = 0; i < count; i++) {
         const ty_candidate *row = &plan->candidates[rows[i].row];
         const bool fits = isfinite(rows[i].slower);
-        const bool is_guess = fits && row->peak_memory_bytes == 0; /* by bounds: not estimated */
+        const bool is_guess =
+            fits && row->peak_memory_bytes == 0; /* by bounds only: not estimated */
         const bool is_wanted =
             row->is_asked ||
             (fits ? fitting < FASTEST_SHOWN ||
@@ -550,13 +554,13 @@ done:
 
 /* ---- Output ---------------------------------------------------------------------------------- */
 
-/* Where words of an option begin; NULL: nowhere. */
+/* Begin of the words of an option; NULL: none. */
 static const char *next_option(const char *words)
 {
     return words == NULL ? NULL : strstr(words, " -");
 }
 
-/* A command in lines that a shell joins again. No word is divided. */
+/* Prints a command in lines that a shell joins again. Words stay in one piece. */
 static void print_command(const char *label, const char *command, ty_text *text)
 {
     size_t column = LABEL_COLUMNS;
@@ -591,7 +595,7 @@ static void print_reproduction(const ty_plan *plan, const char *question, ty_tex
     ty_text_clear(&command);
 }
 
-/* Stages that words of --fix cannot name say which layers they have. */
+/* Whether to print the layers of stages, since --fix cannot name them. */
 static bool has_stages_to_show(const ty_plan *plan)
 {
     return plan->stage_count > 1 && (plan->fix == NULL || plan->workload->tokens_per_sample == 0 ||

@@ -1,4 +1,4 @@
-/* A run in the words of others: Prometheus' text format, MLPerf's log lines. */
+/* A run in the formats of Prometheus and MLPerf. */
 #include "ty_reports.h"
 
 #include <math.h>
@@ -46,7 +46,7 @@ static void put_gauge(const ty_plan *plan, const ty_run *run, const char *name, 
     ty_text_addf(text, "} %s\n", number);
 }
 
-/* By rank, and by what a step is made of: one more label. */
+/* Writes memory by stage replica, and shares of a step by part: one more label each. */
 static void put_memory(const ty_plan *plan, const ty_run *run, ty_text *text)
 {
     ty_text_add(text, "# HELP trainyard_peak_memory_bytes Most memory of a rank: its resident "
@@ -124,7 +124,7 @@ static double milliseconds_of(const char *date)
 {
     struct tm parts = {0};
 
-    /* So many digits are within range. NOLINTNEXTLINE(cert-err34-c) */
+    /* Four digits are within range. NOLINTNEXTLINE(cert-err34-c) */
     if (sscanf(date, "%4d-%2d-%2dT%2d:%2d:%2d", &parts.tm_year, &parts.tm_mon, &parts.tm_mday,
                &parts.tm_hour, &parts.tm_min, &parts.tm_sec) != 6)
         return 0;
@@ -133,7 +133,7 @@ static double milliseconds_of(const char *date)
     return (double)timegm(&parts) * 1e3;
 }
 
-/* The order of members is that of mlperf_logging/mllog/mllog.py. The value is still to come. */
+/* Members are in the order of mlperf_logging/mllog/mllog.py. The caller adds the value. */
 static ty_json_writer begin(const mllog *l, double seconds, const char *type, const char *key)
 {
     ty_json_writer w;
@@ -193,7 +193,7 @@ static void put_settings(const mllog *l, const ty_plan *plan)
     point_text(l, "submission_benchmark", plan->workload->name);
     point_text(l, "submission_platform", plan->cluster_name);
     point_number(l, "global_batch_size", plan->global_batch);
-    /* Replicas divide them. NOLINTNEXTLINE(bugprone-integer-division) */
+    /* Replicas divide micro-batches. NOLINTNEXTLINE(bugprone-integer-division) */
     point_number(l, "gradient_accumulation_steps", plan->micro_batches / first->replicas);
     point_number(l, "seed", (double)plan->seed);
     point_text(l, "opt_name", ty_optimizer_name(plan->optimizer.kind));
@@ -218,7 +218,7 @@ static void put_losses(const mllog *l, const ty_run *run)
     }
 }
 
-/* MLPerf calls what is judged eval_accuracy, also where it is a loss. */
+/* MLPerf calls the metric eval_accuracy, also if it is a loss. */
 static void put_evaluations(const mllog *l, const ty_run *run)
 {
     for (uint32_t e = 0; e < run->evaluation_count; e++) {

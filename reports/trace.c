@@ -11,7 +11,7 @@ typedef struct trace {
     const partners *partners;
     ty_json_writer writer;
     uint32_t first_process; /* of the timeline being written */
-    uint32_t ranks;         /* that it tells apart of each stage replica */
+    uint32_t ranks;         /* ranks of each stage replica with their own process */
     const char *label;
     uint64_t next_flow;
 } trace;
@@ -100,7 +100,7 @@ static void put_flow(trace *t, const ty_timeline *timeline, const ty_event *even
     from = ty_timeline_find(timeline, t->program, t->plan, event->step, sender, send);
     ready_s = ty_partners_ready_s(t->partners, timeline, event);
     put_flow_end(t, "s", sender, TY_STREAM_SEND, from->start_s);
-    /* Inside its slice, whose end no longer belongs to it. */
+    /* Inside its slice, since the end is not part of it. */
     put_flow_end(t, "f", event->stage_replica, TY_STREAM_RECEIVE, 0.5 * (ready_s + event->end_s));
     t->next_flow++;
 }

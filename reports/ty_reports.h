@@ -60,8 +60,8 @@ void ty_comparison_free(ty_comparison *comparison);
 
 /* Text for a terminal, at most 80 columns wide; longer texts continue in an indented line. */
 #define TY_PRINT_COLUMNS 80
-/** Warning about an uneven division and a better value: "a batch of 60 divides badly over 8
- * devices: by the estimate 64 does 42 % more samples a second". Nothing if all divides. */
+/** Warns about an uneven division and names a better value: "a batch of 60 divides badly over 8
+ * devices: by the estimate 64 does 42 % more ...". Nothing if all divides. */
 void ty_print_uneven(const ty_plan *plan, ty_uneven_kind kind, ty_text *text);
 /** Variant in which the model is deployed, its needs on the device, and the device's budget;
  * nothing for a plan without a device. */
@@ -137,8 +137,8 @@ ty_status ty_trace_write(const ty_plan *plan, const ty_program *program,
 
 /**
  * Writes a run as gauges in Prometheus' text format (0.0.4), for the text file collector of its
- * node exporter. Labels: workload, cluster, strategy, plan (its digest), backend; stage replica and
- * part. Source: prometheus.io, "Exposition formats".
+ * node exporter. Labels: workload, cluster, strategy, plan (its digest), backend; rank, which is
+ * the number of a stage replica, and part. Source: prometheus.io, "Exposition formats".
  */
 void ty_run_to_metrics(const ty_plan *plan, const ty_run *run, ty_text *text);
 

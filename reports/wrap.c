@@ -1,4 +1,4 @@
-/* Lines of limited width: cells of tables, and sentences that go on below. */
+/* Lines of limited width: cells of tables, and sentences that continue in further lines. */
 #include "wrap.h"
 
 #include "ty_reports.h"
@@ -10,7 +10,7 @@ static bool is_continuation(char byte)
     return ((unsigned char)byte & 0xc0) == 0x80;
 }
 
-/* Columns that a UTF-8 text takes, one for each character. */
+/* Columns of a UTF-8 text, one per character. */
 static size_t columns_of(const char *string)
 {
     size_t columns = 0;
@@ -37,7 +37,7 @@ static void add_spaces(ty_text *text, size_t count)
         ty_text_add(text, " ");
 }
 
-/* Where to divide a text of which `bytes` have room. */
+/* Position at which to divide a text if only `bytes` fit. */
 static size_t break_before(const char *string, size_t bytes)
 {
     for (size_t i = bytes; i > 0; i--)

@@ -19,7 +19,7 @@ typedef struct simulation {
     uint32_t seeds; /* 0: no --seeds */
     double *step_times_s;
     simulation_details details;
-    ty_plan_inputs other; /* of --beside; no plan: none */
+    ty_plan_inputs other; /* of the other job; no plan: none */
     uint32_t other_device;
     double alone_s, other_s; /* step time of the plan alone, and with the other job */
     bool has_faults;

@@ -1,4 +1,4 @@
-/* The table of targets and of places, and the way from a plan to a target's files: values,
+/* The tables of targets and places, and the steps from a plan to a target's files: values,
  * refusals, templates. */
 #include "launch.h"
 #include "ty_base.h"
@@ -10,24 +10,24 @@
 
 /* ---- The tables -------------------------------------------------------------------------- */
 
-/* Names of rules in templates/refusals.in, in the order in which they are checked. */
+/* Names of rules in templates/refusals.in, in the order of the checks. */
 #define DATA_PARALLEL "learning pipelines divided-layers late priority local-steps "
 #define BLOCKS "compression fp8-blocks segments placed "
 
-/* Files are templates; one that comes out empty is left out, one that begins with "#!" is a
- * program. */
+/* Files are templates. An empty result is left out, and one that begins with "#!" is a program. */
 typedef struct launch_target {
     const char *name, *title;
-    const char *files;     /* in order */
-    const char *next;      /* a template: what to type */
-    const char *refuses;   /* rules of templates/refusals.in */
-    const char *framework; /* whose settings trainyard_plan.py has; NULL: PyTorch's */
-    ty_status (*make)(launch *l, ty_error *error); /* content that no template can
- express; it starts nothing */
+    const char *files;   /* in order */
+    const char *next;    /* a template: the command to type */
+    const char *refuses; /* rules of templates/refusals.in */
+    const char
+        *framework; /* library in whose terms trainyard_plan.py has settings; NULL: PyTorch */
+    ty_status (*make)(launch *l, ty_error *error); /* makes content that no template can express;
+                                                      the target starts nothing */
     bool needs_job;
-    bool is_per_host; /* its launch.sh is run once on every host */
-    bool is_pod;      /* it needs an image */
-    uint8_t bits;     /* of the narrowest products that its files can ask for; 0: 16 */
+    bool is_per_host; /* launch.sh runs once per host */
+    bool is_pod;      /* needs an image */
+    uint8_t bits;     /* bits of the narrowest products that its files can request; 0: 16 */
 } launch_target;
 
 #define NUMBERED                                                                                   \
@@ -118,7 +118,7 @@ static const launch_target targets[] = {
 };
 #define TARGET_COUNT (sizeof targets / sizeof targets[0])
 
-/* Launchers of a launch.sh on every host: they give each its number, and all where they meet. */
+/* Launchers of a launch.sh on every host: they set each host's number and the rendezvous. */
 static const launch_target places[] = {
     {.name = "slurm", .files = "job.sbatch", .next = "sbatch job.sbatch"},
     {.name = "k8s-jobset",
@@ -182,7 +182,7 @@ static ty_status unknown(const char *option, const char *name, const launch_targ
 
 /* ---- Provenance -------------------------------------------------------------------------- */
 
-/* Whoever trains there exchanges gradients as it always does. */
+/* Whether the target's framework all-reduces rows of embeddings as dense gradients. */
 static bool sends_rows_densely(const launch *l, const launch_target *t)
 {
     if (t->needs_job || t->make == ty_launch_chakra)
@@ -193,8 +193,8 @@ static bool sends_rows_densely(const launch *l, const launch_target *t)
     return false;
 }
 
-/* Whether the plan's figures are of software that the target does not start: of the worker, or of
- * a stack that is called as another target. */
+/* Whether the plan's figures are of another framework than the target's: of the worker, or of a
+ * stack named like another target. */
 static bool is_of_other_software(const ty_plan *plan, const launch_target *t)
 {
     const ty_stack *stack = plan->stack;
@@ -212,7 +212,7 @@ static bool is_of_other_software(const ty_plan *plan, const launch_target *t)
     return false;
 }
 
-/* Values of the comments that files begin with, and of the target itself. */
+/* Adds the values of the comments at the begin of files, and of the target itself. */
 static ty_status put_target(launch *l, const launch_target *t, ty_error *error)
 {
     const ty_plan *plan = l->plan;
@@ -253,7 +253,7 @@ static ty_status put_target(launch *l, const launch_target *t, ty_error *error)
     return status;
 }
 
-/* Letters, digits and hyphens, a letter first. */
+/* Makes a name of letters, digits and hyphens that begins with a letter. */
 static void put_job_name(launch *l)
 {
     char name[64]; /* a DNS label of RFC 1123 */
@@ -286,7 +286,7 @@ void ty_launch_free(ty_launch_files *files)
 
 /* ---- Refusals ---------------------------------------------------------------------------- */
 
-/* The first rule of a target that has a reason: "name: reason", where "name:" is no refusal. */
+/* Finds the first rule of a target with a reason: "name: reason"; an empty reason is no refusal. */
 static ty_status check_rules(const launch *l, const launch_target *t, ty_error *error)
 {
     ty_text rules = {0};
@@ -314,7 +314,7 @@ static ty_status check_rules(const launch *l, const launch_target *t, ty_error *
     return status;
 }
 
-/* Names of resources: a domain, a slash, a name (Kubernetes, "Extended resources"). */
+/* Checks a resource name: a domain, a slash, a name (Kubernetes, "Extended resources"). */
 static bool is_resource(const char *name)
 {
     const char *slash = strchr(name, '/');
@@ -347,7 +347,7 @@ static uint8_t bits_of(const launch_target *t)
     return t->bits > 0 ? t->bits : 16;
 }
 
-/* Products in 8 and 4 bits are asked for by a framework's own options, which not all have. */
+/* Refuses products in 8 and 4 bits if the framework has no options for them. */
 static ty_status narrow_check(const ty_plan *plan, const launch_target *t, ty_error *error)
 {
     const ty_precision precision = plan->workload->precision;
@@ -400,7 +400,7 @@ cleanup:
     return status;
 }
 
-/* Puts launch.sh into what input->on names. */
+/* Wraps launch.sh for the launcher input->on. */
 static ty_status put_on(launch *l, ty_error *error)
 {
     const launch_target *place = find(l->input->on, places, PLACE_COUNT);

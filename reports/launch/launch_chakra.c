@@ -1,8 +1,8 @@
-/* Chakra execution traces of a plan: trace.P.et for each process P, and comm_group.json with the
- * processes of every group, as ASTRA-sim reads them. A step's instructions become nodes: passes and
- * updates compute, transfers are sends and receives, buckets and what ranks exchange collectives.
- * Rings and trees are one collective, whose algorithm the reader chooses; what a plan exchanges by
- * a hierarchy or through servers of shares is the collectives that this is made of.
+/* Chakra execution traces of a plan: trace.P.et for each rank P, and comm_group.json with the ranks
+ * of every process group, as ASTRA-sim reads them. Instructions of a step become nodes: passes and
+ * updates compute; transfers are sends and receives; buckets and collectives inside layers are
+ * collectives. A ring or tree is one collective, and the reader chooses its algorithm. A hierarchy
+ * or servers of shards are several collectives.
  * Source: mlcommons/chakra schema/protobuf/et_def.proto 0.0.4, and the attributes that
  * astra-sim/astra-sim reads (comm_type, comm_size, comm_src, comm_dst, comm_tag, pg_name). */
 #include "chakra_write.h"
@@ -12,15 +12,15 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* About 200 bytes a node; more than this would be gigabytes. */
+/* About 200 bytes per node; more nodes would be gigabytes. */
 #define MOST_NODES 20000000u
 
-/* CollectiveCommType of et_def.proto; transfers are nodes of their own. */
+/* CollectiveCommType of et_def.proto; transfers have their own nodes. */
 static const uint32_t collective_types[TY_COLLECTIVE_COUNT] = {
     [TY_ALL_REDUCE] = 0, [TY_REDUCE] = 1,     [TY_ALL_GATHER] = 2,
     [TY_BROADCAST] = 5,  [TY_ALL_TO_ALL] = 6, [TY_REDUCE_SCATTER] = 7};
 
-/* The collectives that a bucket's exchange is for one process where its algorithm is not one. */
+/* Collectives of a bucket for one rank, if its algorithm is not a single one. */
 typedef struct exchange {
     struct {
         ty_collective_kind kind;
@@ -32,18 +32,18 @@ typedef struct exchange {
 typedef struct writer {
     const launch *l;
     uint32_t rank, stage_replica, replica_rank, pipeline_rank;
-    exchange *exchanges;            /* [buckets]; those that are one collective are left empty */
+    exchange *exchanges;            /* [buckets]; empty for buckets that are one collective */
     uint64_t *ids;                  /* [instructions]: the last node of each */
     uint64_t last[TY_STREAM_COUNT]; /* node of the stream's last instruction, plus 1; 0: none */
     uint64_t next;
-    ty_layer_again *again; /* [layers]: what recomputing makes again of each */
+    ty_layer_again *again; /* [layers]: recomputed part of each */
     ty_text *file;
 } writer;
 
 /* ---- Groups ------------------------------------------------------------------------------ */
 
-/* Groups are numbered: of a stage's buckets, of its experts, of tied weights, per group of ranks
- * that exchanges them; of a stage replica's ranks of each kind, by the first of them. */
+/* Process groups are numbered: of a stage's buckets, its experts and tied weights, per group of
+ * ranks that reduces them; of TP, CP and EP in a stage replica, by their first rank. */
 static uint64_t bucket_group(const ty_plan *plan, uint32_t bucket, uint32_t group)
 {
     const ty_bucket *b = &plan->buckets[bucket];
@@ -64,8 +64,8 @@ static uint64_t parallel_group(const ty_plan *plan, ty_parallelism kind, uint32_
            ty_plan_rank_along(plan, kind, replica_rank, 0) + 1;
 }
 
-/* Of the host that a member of a group is on, and of those across hosts that have its share of the
- * sum: by the first of them. */
+/* Group of a hierarchy: the ranks of one host, or those across hosts with the same shard; numbered
+ * by its first rank. */
 static uint64_t phase_group(const launch *l, uint32_t bucket, bool is_across, uint32_t first)
 {
     const ty_plan *plan = l->plan;
@@ -83,8 +83,8 @@ static int compare_places(const void *left, const void *right)
     return *a < *b ? -1 : *a > *b;
 }
 
-/* The processes of a bucket's group, by host. @return those of each host; with unequal numbers
- * every one counts as a host of its own, 1, as it does in the worker's collectives */
+/* Sorts the ranks of a bucket's group by host. @return ranks per host; with unequal numbers 1,
+ * since the worker's collectives then treat every rank as a host */
 static uint32_t place_members(const launch *l, const ty_bucket *bucket, uint32_t group,
                               const uint32_t *stage_replicas, uint32_t count, uint64_t *places)
 {
@@ -126,7 +126,7 @@ static void open_group(ty_json_writer *w, uint64_t group)
     ty_json_open_flat(w, name, '[');
 }
 
-/* The processes that exchange a bucket. */
+/* Writes the ranks that reduce a bucket. */
 static void put_bucket_groups(const ty_plan *plan, uint32_t index, const uint32_t *stage_replicas,
                               uint32_t count, ty_json_writer *w)
 {
@@ -144,7 +144,7 @@ static void put_bucket_groups(const ty_plan *plan, uint32_t index, const uint32_
     }
 }
 
-/* Those inside hosts, and across them, of a bucket that is exchanged by a hierarchy. */
+/* Writes the groups inside and across hosts of a bucket with a hierarchical all-reduce. */
 static void put_phase_groups(const launch *l, uint32_t index, const uint32_t *stage_replicas,
                              uint32_t count, uint64_t *places, ty_json_writer *w)
 {
@@ -171,7 +171,7 @@ static void put_phase_groups(const launch *l, uint32_t index, const uint32_t *st
     }
 }
 
-/* Ranks of a stage replica that talk to each other inside layers. */
+/* Writes the TP, CP or EP groups of a stage replica. */
 static void put_parallel_groups(const ty_plan *plan, ty_parallelism kind, uint32_t stage_replica,
                                 ty_json_writer *w)
 {
@@ -258,10 +258,10 @@ static void add_part(exchange *e, ty_collective_kind kind, uint64_t bytes, uint6
     e->parts[e->count++].group = group;
 }
 
-/* What a bucket's exchange is for the writer's process: a hierarchy sums in each host, sums every
- * share across hosts and gathers the sums in the host again; where every member serves a share of
- * the parameters, shares are summed by their servers and gathered by all. Bytes are those that a
- * member puts in. */
+/* Splits a bucket's all-reduce into the collectives of the writer's rank. A hierarchy is a
+ * reduce-scatter in each host, an all-reduce of every shard across hosts, and an all-gather in the
+ * host. With a server of one shard per rank, it is a reduce-scatter and an all-gather. Bytes are
+ * those that a rank puts in. */
 static void divide_exchange(const writer *w, uint32_t index, const uint32_t *stage_replicas,
                             uint32_t count, uint64_t *places, exchange *out)
 {
@@ -314,7 +314,7 @@ cleanup:
     return status;
 }
 
-/* Equal on both sides: which cut, which micro-batch of the step, which way. */
+/* Tag of a send/recv, equal on both sides: cut, micro-batch of the step, direction. */
 static uint64_t tag_of(const writer *w, const ty_instruction *in)
 {
     const ty_plan *plan = w->l->plan;
@@ -346,7 +346,7 @@ static bool is_backward(ty_op op)
     return op == TY_OP_BACKWARD || op == TY_OP_BACKWARD_INPUT || op == TY_OP_BACKWARD_WEIGHT;
 }
 
-/* Of one rank; a backward in two parts does half in each. */
+/* FLOPs of one rank; each part of a split backward has half. */
 static double flop_of(const writer *w, const ty_instruction *in)
 {
     const ty_plan *plan = w->l->plan;
@@ -374,7 +374,7 @@ static uint64_t output_bytes(const ty_plan *plan, const ty_instruction *in)
         plan, plan->workload->layers[in->first_layer + in->layer_count - 1].output_bytes);
 }
 
-/* A collective behind the last node. */
+/* Adds a collective after the last node. */
 static void put_after(writer *w, const char *name, const char *suffix, ty_collective_kind kind,
                       uint64_t bytes, uint64_t group)
 {
@@ -387,7 +387,7 @@ static void put_after(writer *w, const char *name, const char *suffix, ty_collec
     w->next++;
 }
 
-/* What ranks exchange in a pass. */
+/* Adds the TP, CP and EP collectives of a pass. */
 static void put_inner(writer *w, const ty_instruction *in, const char *name)
 {
     const ty_plan *plan = w->l->plan;

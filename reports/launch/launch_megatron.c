@@ -1,6 +1,6 @@
-/* Which workloads and plans pretrain_gpt.py of Megatron-LM trains, as values of its arguments.
- * Their meaning and defaults: NVIDIA/Megatron-LM, megatron/training/arguments.py (core 0.12 and
- * later for --pipeline-model-parallel-layout). workloads/import/import_megatron.c reads them. */
+/* Workloads and plans that pretrain_gpt.py of Megatron-LM can train, as values of its arguments.
+ * Meaning and defaults: NVIDIA/Megatron-LM, megatron/training/arguments.py (core 0.12 and later for
+ * --pipeline-model-parallel-layout). workloads/import/import_megatron.c reads them. */
 #include "launch.h"
 
 #include <stdio.h>
@@ -14,8 +14,8 @@ typedef struct megatron_model {
     uint32_t first_block_layer; /* layer of the first block; block b begins at it + b * layers */
     uint32_t block_layers;
     const ty_layer *embedding, *norm, *attention;
-    const ty_layer *mlp; /* of a block without experts; NULL: every block has some */
-    const ty_layer *moe; /* of a block with experts; NULL: none has */
+    const ty_layer *mlp; /* of a block without experts; NULL: all blocks have experts */
+    const ty_layer *moe; /* of a block with experts; NULL: no block has experts */
     bool *has_experts;   /* [blocks]; free with ty_free */
     bool is_tied;
 } megatron_model;
@@ -107,7 +107,8 @@ static const ty_attribute said[] = {
     TY_QUERY_RANK,      TY_KV_RANK,         TY_ROTARY_SIZE,      TY_IS_FUSED,
     TY_SHARED_FEATURES, TY_HAS_ROUTER_BIAS, TY_EXPERTS_PER_TOKEN};
 
-/* A window, sinks, a gate: what no argument here says would train something else. */
+/* Refuses attributes without an argument, such as windows, sinks and gates: Megatron-LM would train
+ * another model. */
 static ty_status check_said(const ty_workload *w, uint32_t layer, ty_error *error)
 {
     for (int a = 0; a < TY_ATTRIBUTE_COUNT; a++) {
@@ -197,7 +198,7 @@ static void put_attention(launch_values *v, const megatron_model *m)
                        a[TY_VALUE_HEAD_SIZE] > 0 ? a[TY_VALUE_HEAD_SIZE] : a[TY_HEAD_SIZE]);
 }
 
-/* Which blocks have experts: those from the n-th on, or every n-th counted from 0. */
+/* Writes the blocks with experts: those from the n-th on, or every n-th counted from 0. */
 static void put_expert_blocks(launch_values *v, const megatron_model *m)
 {
     uint32_t dense = 0, interval = 1, broken = 0;
@@ -225,7 +226,7 @@ static void put_mlp(launch_values *v, const megatron_model *m)
     ty_launch_put_uint(v, "ffn_hidden", any->attributes[TY_HIDDEN_FEATURES]);
     ty_launch_put_flag(v, "gated", any->attributes[TY_IS_GATED] > 0);
     ty_launch_put_flag(v, "mlp_bias", any->attributes[TY_HAS_BIAS] > 0);
-    /* Of activation functions it recomputes those of routed experts alone
+    /* Megatron-LM recomputes activation functions of routed experts only
      * (megatron/core/transformer/transformer_config.py, recompute_modules). */
     if (m->mlp != NULL || m->moe->attributes[TY_SHARED_FEATURES] > 0)
         ty_launch_put_name(v, "dense_layer", any->name, 80);
@@ -239,7 +240,7 @@ static void put_mlp(launch_values *v, const megatron_model *m)
     put_expert_blocks(v, m);
 }
 
-/* A vocabulary is padded to a multiple of 128 and of the ranks of tensor parallelism. */
+/* Megatron-LM pads a vocabulary to a multiple of 128 x TP. */
 static void put_model(launch_values *v, const ty_workload *w, const megatron_model *m,
                       uint32_t tensor)
 {
@@ -285,7 +286,7 @@ static void put_undivided(launch_values *v, const ty_plan *plan, const megatron_
         }
 }
 
-/* Blocks of a stage; false where it begins or ends inside one. */
+/* Counts the blocks of a stage; false if it begins or ends inside one. */
 static bool blocks_of_stage(const ty_plan *plan, const megatron_model *m, uint32_t stage,
                             uint32_t *blocks)
 {
@@ -302,8 +303,8 @@ static bool blocks_of_stage(const ty_plan *plan, const megatron_model *m, uint32
            (end - begin) % m->block_layers == 0;
 }
 
-/* "Et*6|t*7|t*6L" (embedding, blocks, loss) where stages have unequal numbers of blocks.
- * @return false where a stage cuts a block */
+/* Writes "Et*6|t*7|t*6L" (embedding, blocks, loss) if stages have unequal numbers of blocks.
+ * @return false if a stage cuts a block */
 static bool put_stages(launch_values *v, const ty_plan *plan, const megatron_model *m)
 {
     ty_text layout = {0};
@@ -334,8 +335,8 @@ static bool put_stages(launch_values *v, const ty_plan *plan, const megatron_mod
     return s == plan->stage_count;
 }
 
-/* Its layers in each block of the plan: several where what repeats are several layers, as one with
- * experts and one without. 0: one block has more than another. */
+/* Megatron-LM layers per block of the plan: several if the repeated pattern has several, as one
+ * with experts and one without. 0: blocks differ. */
 static uint32_t layers_of_block(const ty_workload *w, const megatron_model *m)
 {
     const uint32_t *starts;
@@ -354,7 +355,7 @@ static uint32_t layers_of_block(const ty_workload *w, const megatron_model *m)
     return each;
 }
 
-/* There a segment is a number of layers that divides those of every stage. */
+/* In Megatron-LM, a segment is a number of layers that divides those of every stage. */
 static void put_recompute(launch_values *v, const ty_plan *plan, const megatron_model *m)
 {
     const uint32_t each = plan->stages[0].recompute_blocks;
@@ -375,8 +376,8 @@ static void put_recompute(launch_values *v, const ty_plan *plan, const megatron_
     ty_launch_put_uint(v, "recompute_layers", segment);
 }
 
-/* Megatron's own defaults are dropout of a tenth and fused attention where it can be had; gradients
- * are summed in 32 bits unless the software keeps 16. */
+/* Megatron-LM's defaults are a dropout of 0.1 and fused attention if available. It sums gradients
+ * in 32 bits unless the framework keeps 16. */
 static void put_software(launch_values *v, const ty_plan *plan)
 {
     const ty_stack *stack = plan->stack;

@@ -1,8 +1,8 @@
-/* What NCCL is to choose, size by size, as the plan counts on it: the table of NCCL's example tuner
- * plug-in, and the variables that load it. Source: NVIDIA/nccl 2.30 plugins/tuner/example,
- * README.md and plugin.c: rows of collective, bytes from and to, algorithm, protocol, channels,
- * nodes and ranks of the communicator; the first that matches counts, and where none does the
- * plug-in prefers rings. Bytes are as NCCL counts them: of an all-gather the whole result. */
+/* NCCL's choices that the plan assumes, by size: the table of NCCL's example tuner plug-in, and the
+ * variables that load it. Source: NVIDIA/nccl 2.30 plugins/tuner/example, README.md and plugin.c. A
+ * row has collective, bytes from and to, algorithm, protocol, channels, and nodes and ranks of the
+ * communicator. The first matching row counts; without one the plug-in prefers rings. Bytes are as
+ * NCCL counts them: of an all-gather the entire result. */
 #include "launch.h"
 #include "ty_collective_model.h"
 
@@ -10,16 +10,16 @@
 #include <string.h>
 
 #define TARGET "nccl-tuner"
-enum { LEAST_BITS = 10, MOST_BITS = 36 }; /* sizes that are looked at, as powers of two */
+enum { LEAST_BITS = 10, MOST_BITS = 36 }; /* range of message sizes, as powers of two */
 
-/* An exchange of the plan. */
+/* A collective of the plan. */
 typedef struct use {
     ty_collective_kind kind;
     ty_algorithm algorithm;
-    uint64_t bytes; /* as ty_collective_choose has them */
+    uint64_t bytes; /* as in ty_collective_choose */
 } use;
 
-/* A communicator of some shape, and what goes over it. */
+/* The shape of a communicator, and its collectives. */
 typedef struct shape {
     ty_communicator communicator;
     ty_collective_table table;
@@ -46,7 +46,7 @@ static bool is_nccl(ty_algorithm algorithm)
 
 /* ---- Collectives of the plan ------------------------------------------------------------- */
 
-/* The shape of a communicator, found or new. */
+/* Finds or adds the shape of a communicator. */
 static ty_status shape_of(const launch *l, shapes *s, const uint32_t *devices, uint32_t count,
                           shape **out, ty_error *error)
 {
@@ -110,7 +110,7 @@ static ty_status add_buckets(const launch *l, shapes *s, uint32_t *devices, ty_e
                            (use){ty_plan_exchange_kind(plan, bucket, phase), bucket->algorithm,
                                  ty_plan_exchange_bytes(plan, bucket, phase)},
                            error));
-        /* Its weights come together again: each member has its share. */
+        /* An all-gather of its weights: each rank has a shard. */
         if (ty_bucket_is_sharded(plan, bucket))
             TY_TRY(add_use(own,
                            (use){TY_ALL_GATHER, bucket->algorithm,
@@ -147,7 +147,7 @@ static ty_status add_parallel(const launch *l, shapes *s, uint32_t *devices, ty_
 
 /* ---- Rows -------------------------------------------------------------------------------- */
 
-/* The algorithm of the exchange whose size is nearest, as a ratio. */
+/* Algorithm of the collective with the nearest size, as a ratio. */
 static ty_algorithm algorithm_at(const shape *s, ty_collective_kind kind, uint64_t bytes)
 {
     ty_algorithm algorithm = TY_AUTOMATIC;
@@ -178,7 +178,7 @@ static bool is_same(ty_collective_choice a, ty_collective_choice b)
     return a.algorithm == b.algorithm && a.protocol == b.protocol;
 }
 
-/* The channels whose rates are counted on; small messages are left to NCCL, which uses fewer. */
+/* Channels that the prediction assumes; NCCL chooses fewer for small messages. */
 static int channels_of(const shape *s, ty_collective_choice choice)
 {
     const ty_nccl_graph *graph =
@@ -201,7 +201,7 @@ static void put_lower(ty_text *text, const char *name)
     }
 }
 
-/* "NVLS_TREE" is nvls_tree there, "CollNetDirect" collnet_direct. */
+/* The plug-in's name: nvls_tree for "NVLS_TREE", collnet_direct for "CollNetDirect". */
 static void put_algorithm(ty_text *text, ty_nccl_algorithm algorithm)
 {
     static const char *const names[TY_NCCL_ALGORITHM_COUNT] = {
@@ -216,7 +216,7 @@ static void put_algorithm(ty_text *text, ty_nccl_algorithm algorithm)
     ty_text_add(text, names[algorithm]);
 }
 
-/* Rows of one collective, of all sizes: each up to where another choice is better. */
+/* Writes the rows of one collective; each ends where another choice is better. */
 static void put_rows(const shape *s, ty_collective_kind kind, ty_text *text)
 {
     const uint64_t count = kind == TY_ALL_GATHER ? s->communicator.ranks : 1;

@@ -130,7 +130,7 @@ static bool has_failed(const launch_values *v)
 
 /* ---- Filters ----------------------------------------------------------------------------- */
 
-/* Columns before the first word of the line that the text ends with. */
+/* Counts the columns before the first word of the text's last line. */
 static int indentation(const ty_text *text)
 {
     const char *line = text->data != NULL ? text->data + text->length : "";
@@ -140,7 +140,7 @@ static int indentation(const ty_text *text)
     return (int)strspn(line, " ");
 }
 
-/* Readers differ in which of the characters beyond ASCII end a line: all are escapes. */
+/* Escapes non-ASCII characters: readers differ in which of them end a line. */
 static void put_yaml(ty_text *text, const char *value)
 {
     ty_text_add(text, "\"");
@@ -173,7 +173,7 @@ static void put_yaml(ty_text *text, const char *value)
     ty_text_add(text, "\"");
 }
 
-/* Lines, with spaces or a sign before all but the first, and without the end of the last. */
+/* Writes lines with spaces or a sign before all but the first, and without the last line's end. */
 static void put_lines(ty_text *text, const char *value, int columns, const char *sign)
 {
     for (bool is_first = true; *value != '\0'; is_first = false) {
@@ -215,7 +215,7 @@ static void put_indented(ty_text *text, const char *value)
     put_lines(text, value, indentation(text), "");
 }
 
-/* TOML tells integers from floats. */
+/* TOML distinguishes integers from floats. */
 static void put_float(ty_text *text, const char *value)
 {
     ty_text_addf(text, "%s%s", value, strpbrk(value, ".e") != NULL ? "" : ".0");
@@ -231,7 +231,7 @@ static const struct filter {
 
 /* ---- Rendering --------------------------------------------------------------------------- */
 
-/* Where names are looked up: the rows that blocks are in, innermost first. */
+/* Scopes in which names are looked up: the rows of the open blocks, innermost first. */
 typedef struct scope {
     const launch_values *values;
     const struct scope *outer;
@@ -335,7 +335,7 @@ static void put_value(renderer *r, const scope *s, const char *tag, size_t lengt
     ty_text_clear(&made);
 }
 
-/* Renders up to the end of the block that `at` is in. @return what comes after its closing tag */
+/* Renders up to the end of the block that `at` is in. @return the text after its closing tag */
 static const char *render(renderer *r, const scope *s, const char *at, bool is_shown)
 {
     while (r->status == TY_OK) {

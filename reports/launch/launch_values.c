@@ -1,4 +1,4 @@
-/* The values of templates: where processes run, the environment of NCCL, the facts of a plan. */
+/* Values of templates: placement of ranks, NCCL's environment, and values of the plan. */
 #include "launch.h"
 #include "ty_planner.h"
 #include "ty_training_config.h"
@@ -9,16 +9,16 @@
 #include <string.h>
 
 #define MIB 1048576u
-/* A run is allowed twice what was predicted, and a quarter of an hour for starting. */
+/* A job's time limit is twice the predicted time plus a quarter of an hour to start. */
 #define TIME_FACTOR 2
 #define STARTING_MINUTES 15
-/* As a shared device plugin of NVIDIA's network operator names adapters in its examples. */
+/* The name of adapters in the examples of NVIDIA's network operator (shared device plugin). */
 #define USUAL_RDMA "rdma/rdma_shared_device_a"
 #define LISTED_HOSTS 8 /* in the comment of a script */
 
 /* ---- Placement --------------------------------------------------------------------------- */
 
-/* Names for scripts and host lists, which have no quotes. */
+/* Checks names for scripts and host lists, which have no quotes. */
 static bool is_plain_name(const char *name)
 {
     if (name[0] == '\0' || name[0] == '-')
@@ -29,7 +29,7 @@ static bool is_plain_name(const char *name)
     return true;
 }
 
-/* @param used numbers of the cluster's hosts among those in use, or UINT32_MAX */
+/* @param used index of each of the cluster's hosts among those in use, or UINT32_MAX */
 static ty_status place_ranks(launch *l, uint32_t *used, ty_error *error)
 {
     const ty_cluster *cluster = l->input->cluster;
@@ -139,7 +139,7 @@ static bool are_alike(const ty_workload *w, uint32_t first, uint32_t second, uin
     return true;
 }
 
-/* Blocks that the network repeats, as scripts of users list them; 0: it repeats none. */
+/* Repeated blocks of the model, as users' scripts list them; 0: none. */
 static uint32_t repeated_blocks(const ty_workload *w)
 {
     const uint32_t *starts;
@@ -147,7 +147,7 @@ static uint32_t repeated_blocks(const ty_workload *w)
     const uint32_t found = ty_workload_blocks(w, &starts, &head);
     const uint32_t count = found - (head != TY_NO_LAYER);
 
-    /* The first has what comes before the blocks as well. */
+    /* The first also has the layers before the blocks. */
     for (uint32_t b = 1; b < count; b++) {
         const uint32_t length = (b + 1 < found ? starts[b + 1] : w->layer_count) - starts[b];
         if (starts[b] >= length && are_alike(w, starts[b] - length, starts[b], length))
@@ -163,7 +163,7 @@ static bool is_of_range(const ty_bucket *bucket)
     return bucket->tied_stage == TY_NO_STAGE && !bucket->of_experts;
 }
 
-/* Buckets that are full with `full` bytes, and whether each begins where the plan's does. */
+/* Counts buckets that close at `full` bytes, and whether each begins as in the plan. */
 static uint32_t fill_buckets(const ty_plan *plan, uint64_t full, bool *is_as_planned)
 {
     uint32_t count = 0;
@@ -179,7 +179,7 @@ static uint32_t fill_buckets(const ty_plan *plan, uint64_t full, bool *is_as_pla
             bool begins = false;
             if (bytes == 0)
                 continue;
-            /* The plan's bucket that this layer is the first of, from its end. */
+            /* The plan's bucket that begins with this layer, seen from the end. */
             while (b < plan->bucket_count &&
                    (!is_of_range(&plan->buckets[b]) || plan->buckets[b].stage < s ||
                     (plan->buckets[b].stage == s && plan->buckets[b].first_layer > l)))
@@ -206,15 +206,15 @@ static uint32_t fill_buckets(const ty_plan *plan, uint64_t full, bool *is_as_pla
     return count;
 }
 
-/* The one size at which frameworks close a bucket that comes nearest to the plan's buckets. They
- * fill from the last parameter of a stage down and close a bucket as soon as it has so much
+/* The bucket size of frameworks that comes nearest to the plan's buckets. Frameworks fill from the
+ * last parameter of a stage down and close a bucket when it reaches this size
  * (DistributedDataParallel's compute_bucket_assignment_by_size, Megatron-LM's
  * param_and_grad_buffer, DeepSpeed's independent gradient buckets). */
 typedef struct bucket_limit {
     uint64_t bytes;     /* uncompressed, fp32 */
-    uint32_t planned;   /* buckets of the plan, but for tied weights and experts */
-    uint32_t count;     /* that frameworks make of the limit, filling by whole layers */
-    bool is_as_planned; /* and they are the plan's, layer by layer */
+    uint32_t planned;   /* buckets of the plan, without tied weights and experts */
+    uint32_t count;     /* buckets that frameworks make, filled by entire layers */
+    bool is_as_planned; /* they equal the plan's, layer by layer */
 } bucket_limit;
 
 static bucket_limit limit_of(const ty_plan *plan)
@@ -227,7 +227,7 @@ static bucket_limit limit_of(const ty_plan *plan)
         if (plan->buckets[b].gradient_bytes > largest)
             largest = plan->buckets[b].gradient_bytes;
         limit.planned += is_of_range(&plan->buckets[b]);
-        /* The last of a stage is closed by its end, whatever it has. */
+        /* The end of a stage closes its last bucket, whatever its size. */
         if (is_of_range(&plan->buckets[b]) && next != NULL && is_of_range(next) &&
             next->stage == plan->buckets[b].stage && plan->buckets[b].gradient_bytes < limit.bytes)
             limit.bytes = plan->buckets[b].gradient_bytes;
@@ -237,7 +237,7 @@ static bucket_limit limit_of(const ty_plan *plan)
     limit.count = fill_buckets(plan, limit.bytes, &limit.is_as_planned);
     if (limit.is_as_planned)
         return limit;
-    /* The largest that makes as many: more bytes make fewer. */
+    /* Largest size with the same number of buckets: larger buckets are fewer. */
     for (high = largest; low < high;) {
         const uint64_t middle = high - (high - low) / 2;
         if (fill_buckets(plan, middle, &limit.is_as_planned) >= limit.planned)
@@ -252,8 +252,8 @@ static bucket_limit limit_of(const ty_plan *plan)
 
 /* ---- Environment ------------------------------------------------------------------------- */
 
-/* "Ring" or "Tree" where all collectives use one algorithm; NULL where they differ, where there are
- * none, and for what NCCL has no name for. */
+/* "Ring" or "Tree" if all collectives use one algorithm; NULL if they differ, if there are none,
+ * and for algorithms without a name in NCCL. */
 static const char *only_algorithm(const ty_plan *plan)
 {
     static const char *const names[TY_ALGORITHM_COUNT] = {[TY_RING] = "Ring", [TY_TREE] = "Tree"};
@@ -270,7 +270,8 @@ static const char *only_algorithm(const ty_plan *plan)
     return only;
 }
 
-/* Whether every link at a network switch is Ethernet without RDMA, by the catalogue's kinds. */
+/* Whether every link at a network switch is Ethernet without RDMA, by the kinds of the
+ * catalogue. */
 static bool is_plain_ethernet(const ty_cluster *cluster)
 {
     bool is_any = false;
@@ -294,7 +295,7 @@ static void put_variable(launch *l, const char *name, const char *value, const c
     ty_launch_put_text(row, "variable", name);
     ty_launch_put_text(row, "value", value);
     ty_launch_put_text(row, "why", why);
-    /* NCCL_ALGO would forbid what a tuner's table chooses. */
+    /* NCCL_ALGO would override the tuner's table. */
     ty_launch_put_flag(row, "tuned",
                        strncmp(name, "NCCL_", 5) == 0 && strcmp(name, "NCCL_ALGO") != 0);
 }
@@ -358,7 +359,7 @@ static void put_hosts(launch *l)
     ty_launch_put_flag(v, "host_file", !l->is_blocked || l->per_host == 0);
     ty_launch_put_flag(v, "other_slots", l->first_slot == UINT32_MAX);
     put_numbers(v, "devices", first_slot, l->per_host);
-    put_numbers(v, "pod_devices", 0, l->per_host); /* a pod's are numbered from 0 */
+    put_numbers(v, "pod_devices", 0, l->per_host); /* a pod numbers its devices from 0 */
     ty_launch_put_uint(v, "tasks", l->input->on != NULL ? l->host_count : l->rank_count);
     ty_launch_put_uint(v, "tasks_per_node", l->input->on != NULL ? 1 : l->per_host);
 }
@@ -425,7 +426,7 @@ static const char *torch_type(const char *precision)
                                             : "float32";
 }
 
-/* The precision of gradients as they travel, and the compression that targets refuse. */
+/* Precision of gradients on the wire, and the compression that targets refuse. */
 static void put_gradients(launch_values *v, const ty_plan *plan)
 {
     const bucket_limit limit = limit_of(plan);
@@ -467,7 +468,8 @@ static void put_optimizer(launch_values *v, const ty_optimizer *o)
     ty_launch_put_number(v, "epsilon", o->epsilon);
 }
 
-/* Stages with the blocks that begin in each, and the first that ends inside a block. */
+/* Writes stages with the blocks that begin in each, and the first stage that ends inside a
+ * block. */
 static void put_stages(launch_values *v, const ty_plan *plan)
 {
     const ty_workload *w = plan->workload;
@@ -496,7 +498,7 @@ static void put_stages(launch_values *v, const ty_plan *plan)
     }
 }
 
-/* The first stage that is replicated or recomputed unlike the first one. */
+/* Writes the first stage whose replicas or recomputation differ from those of stage 0. */
 static void put_unlike_stage(launch_values *v, const ty_plan *plan)
 {
     const ty_plan_stage *first = &plan->stages[0];
@@ -544,7 +546,8 @@ static void put_layout(launch_values *v, const ty_plan *plan)
         ty_launch_put_text(v, "divided", ty_parallelism_name((ty_parallelism)divided));
         ty_launch_put_uint(v, "divided_by", ty_plan_parallel_size(plan, (ty_parallelism)divided));
     }
-    /* Megatron-LM queues transfers in order of such, on devices before Blackwell. */
+    /* Megatron-LM needs one connection for these, to keep the order of transfers before
+     * Blackwell. */
     ty_launch_put_flag(v, "divided_layers",
                        tensor > 1 || ty_plan_parallel_size(plan, TY_CONTEXT_PARALLEL) > 1);
     ty_launch_put_flag(v, "divided_model",
@@ -553,7 +556,7 @@ static void put_layout(launch_values *v, const ty_plan *plan)
     ty_launch_put_uint(v, "micro_batch", plan->micro_batch_size);
     ty_launch_put_uint(v, "micro_batches", plan->micro_batches);
     ty_launch_put_uint(v, "passes", passes);
-    /* Frameworks count what one rank has; torchtitan counts a pipeline's whole local batch. */
+    /* Frameworks count the batch of one rank; torchtitan counts a pipeline's entire local batch. */
     ty_launch_put_uint(v, "rank_micro_batch", plan->micro_batch_size / experts);
     ty_launch_put_uint(v, "replica_batch", (uint64_t)(plan->micro_batch_size / experts) * passes);
     ty_launch_put_uint(v, "expert_replicas", (uint64_t)plan->stages[0].replicas * experts);
