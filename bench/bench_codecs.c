@@ -1,8 +1,8 @@
 /*
- * Compressors on the CPU: CPU seconds of encodes and decode of one member of two, and gigabytes of
- * uncompressed gradient a second, as JSON.
+ * Compressors on the CPU, as JSON: CPU seconds of encodes and decodes of one rank of two, and GB/s
+ * of uncompressed gradient.
  *
- *   bench_codecs [side of the square bucket]
+ *     bench_codecs [side of the square bucket]
  */
 #include "codec.h"
 #include "timing.h"
@@ -28,7 +28,7 @@ static void put_rate(ty_json_writer *w, const char *seconds_key, const char *rat
     ty_json_put_number(w, rate_key, 4e-9 * (double)count / typical_s);
 }
 
-/* As if the other member had sent the same. */
+/* As if the other rank had sent the same. */
 static void gather(const ty_codec *codec, uint32_t phase)
 {
     ty_collective_options exchange = ty_codec_exchange(codec, phase);
@@ -37,7 +37,7 @@ static void gather(const ty_codec *codec, uint32_t phase)
         memcpy((char *)exchange.data + exchange.count, exchange.data, exchange.count);
 }
 
-/* Of every TOUCHED rows one is left; of what is encoded, rows alone mind. */
+/* Keeps one of every TOUCHED rows; only the compressor `rows` depends on it. */
 static void touch(uint64_t side, float *gradients)
 {
     for (uint64_t row = 0; row < side; row++)
@@ -86,8 +86,7 @@ done:
     return status;
 }
 
-/* The unit of the passes in core/model/compression.c: a large copy, read plus written.
- */
+/* Unit of the passes in core/model/compression.c: a large copy, read plus written. */
 static void put_copy(ty_json_writer *w, const float *from, float *to, uint64_t count)
 {
     double seconds[ROUNDS];

@@ -19,7 +19,7 @@
 
 /* A log, or the records of measurements/collectives.json whose name starts like this. */
 typedef struct source {
-    const char *name; /* ends with ".log" or not */
+    const char *name; /* with or without ".log" */
     const char *machine;
     const char *cluster;
     const char *devices; /* "0,1,2"; NULL: the first `ranks` */
@@ -312,14 +312,14 @@ typedef struct calibrations {
     ty_collective_calibration of[TY_CALLS_COUNT];
 } calibrations;
 
-/* Where a row counts: below 1 MiB, or from there on. */
+/* Class of a row: below 1 MiB, or larger. */
 enum { SMALL, LARGE, CLASSES };
 static int class_of(const point *p)
 {
     return p->size < LEAST_BYTES ? SMALL : LARGE;
 }
 
-/* Rows of no time at all, or of no bytes, say nothing. */
+/* Whether a row counts: rows without time or bytes do not. */
 static bool is_told(const point *p)
 {
     return p->seconds > 0 && p->bytes > 0;
@@ -352,7 +352,7 @@ static void collect(const series *s, const calibrations *with, collected *out)
 
 /* ---- Fitting ------------------------------------------------------------------------------- */
 
-/* Sizes that count alike in a fit: below 1, 16 and 256 MiB, and above. */
+/* Ranges of sizes with equal weight in a fit: below 1, 16 and 256 MiB, and above. */
 enum { SPANS = 4 };
 static int span_of(const point *p)
 {
@@ -360,8 +360,8 @@ static int span_of(const point *p)
            (p->size >= 256 * LEAST_BYTES);
 }
 
-/* Mean over the training series, and in each over the spans of sizes, of
- * |log(predicted / measured)|: a machine counts as much as another, however long its log is. */
+/* Mean over the training series, and within each over the ranges of sizes, of |log(predicted /
+ * measured)|: every machine has the same weight, however long its log is. */
 static double loss(const series *all, uint32_t count, const calibrations *with)
 {
     double sum = 0, terms = 0;
@@ -391,8 +391,8 @@ static double loss(const series *all, uint32_t count, const calibrations *with)
     return sum / terms;
 }
 
-/* One of the figures that are fitted, everywhere it stands; a figure that no training row tells is
- * that of the generation before. */
+/* A fitted figure, with all its places. A figure that no training row determines equals that of the
+ * previous generation. */
 typedef struct figure {
     double *at[TY_CALLS_COUNT * TY_GPU_GENERATION_COUNT];
     uint32_t count;
@@ -415,8 +415,9 @@ static double set(const figure *f, double value)
 
 enum { MOST_FIGURES = 128 };
 
-/* What launched calls pay is one figure for all generations, the rest is one for each; between
- * nodes there is one for all of everything, and queued calls pay what launched ones do. */
+/* Lists the fitted figures. The overhead of launched calls is one figure for all generations; the
+ * others are one per generation. Between nodes there is one of each for all generations, and queued
+ * calls have the figures of launched ones. */
 static uint32_t list_figures(calibrations *c, figure figures[MOST_FIGURES])
 {
     ty_collective_calibration *of = c->of;
@@ -476,7 +477,8 @@ static void print_line(const char *name, double of[TY_GPU_GENERATION_COUNT], dou
     printf("]\n");
 }
 
-/* One figure after the other, by steps that shrink, from no overhead and full rates. */
+/* Fits one figure after the other with shrinking steps, starting from no overhead and full
+ * rates. */
 static calibrations fit(const series *all, uint32_t count)
 {
     calibrations best;
@@ -551,7 +553,7 @@ static void print_row(const char *name, const char *machine, const collected *pl
     printf("\n");
 }
 
-/* Series that follow one another with the same source and collective are one row. */
+/* Prints consecutive series with the same source and collective as one row. */
 static void print_table(const char *title, const series *all, uint32_t first, uint32_t end,
                         const calibrations *with, bool is_training)
 {
@@ -592,8 +594,8 @@ static void print_table(const char *title, const series *all, uint32_t first, ui
     printf("\n");
 }
 
-/* Rows by every second size of the same series, as a profile that `calibrate` makes of a log
- * answers: those between the first and the last of what it has. */
+/* Predicts rows from every second size of the same series, as a profile that `calibrate` makes of a
+ * log: rows between its first and last size. */
 static void collect_between(const series *s, collected *out)
 {
     ty_profile profile = {0};
@@ -655,7 +657,7 @@ static void print_between(const char *title, const series *all, uint32_t first, 
     printf("\n");
 }
 
-/* Nanoseconds to ask a table, and microseconds to make one. */
+/* Measures nanoseconds to query a table, and microseconds to make one. */
 static void print_speed(const series *s)
 {
     enum { QUESTIONS = 1000000, TABLES = 1000 };

@@ -1,12 +1,12 @@
 /*
- * Exchanges between ranks of one host, through shared memory and through MPI in turns, as JSON.
+ * Messages and collectives between ranks of one host, through shared memory and through MPI in
+ * turns, as JSON.
  *
- *   mpirun -n RANKS bench_exchanges [seconds per row]
+ *     mpirun -n RANKS bench_exchanges [seconds per row]
  *
- * A row is an operation of one size: wall time, the median over calls of the slowest member's, and
- * processor time, the mean over calls summed over the ranks. Both ways take turns call by call, so
- * that whatever else the machine does hits both alike; on a machine with other work only their
- * ratio means something.
+ * A row is an operation of one size. Wall time is the median over calls of the slowest rank's, and
+ * CPU time the mean over calls of the sum over ranks. The two transports alternate call by call, so
+ * disturbances of the machine hit both; on a busy machine only their ratio means something.
  */
 #include "timing.h"
 #include "transport.h"
@@ -25,7 +25,7 @@ enum { SIZES = sizeof sizes / sizeof sizes[0] };
 typedef enum operation { TRANSFER, ALL_REDUCE, REDUCE_SCATTER, ALL_GATHER, OPERATIONS } operation;
 static const char *const names[] = {"transfer", "all-reduce", "reduce-scatter", "all-gather"};
 
-/* There and back between the first two ranks. */
+/* Round trip between the first two ranks. */
 static ty_status transfer(ty_transport *t, void *buffer, uint64_t bytes, ty_error *error)
 {
     ty_status status = TY_OK;
@@ -67,7 +67,7 @@ typedef struct row {
     uint32_t calls;
 } row;
 
-/* One call of each way; which comes first changes. */
+/* One call with each transport; the order alternates. */
 static ty_status pair_time(ty_transport *t, operation what, void *buffer, uint64_t bytes, row *r,
                            ty_error *error)
 {
@@ -103,7 +103,7 @@ static ty_status sum_over_ranks(ty_transport *t, double *values, uint64_t count,
                              error);
 }
 
-/* How many calls fit into the time, alike on all ranks. */
+/* Number of calls that fit into the time, equal on all ranks. */
 static ty_status calls_agree(ty_transport *t, double pair_s, double budget_s, uint32_t *calls,
                              ty_error *error)
 {
@@ -147,7 +147,7 @@ static ty_status row_time(ty_transport *t, operation what, uint64_t bytes, doubl
 
 static ty_status rows_time(ty_transport *t, double budget_s, ty_error *error)
 {
-    void *buffer = ty_alloc(1, sizes[SIZES - 1]); /* zeros stay zeros however often summed */
+    void *buffer = ty_alloc(1, sizes[SIZES - 1]); /* sums of zeros stay zeros */
     ty_status status = TY_OK;
 
     TY_TRY(ty_check_memory(buffer != NULL, error));
@@ -169,7 +169,7 @@ int main(int argc, char **argv)
     ty_error error = {0};
     ty_status status = TY_OK;
 
-    setenv("TRAINYARD_LINK", "shared", 1); /* else both ways might be MPI's */
+    setenv("TRAINYARD_LINK", "shared", 1); /* else both transports might be MPI's */
     prctl(PR_SET_TIMERSLACK, 1000UL);      /* as the communication thread */
     TY_CHECK(ty_transport_mpi(&t, &error), status, done);
     if (t->size < 2)

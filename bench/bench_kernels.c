@@ -1,11 +1,11 @@
 /*
- * One rank training without a network: samples per second and CPU seconds per step of the CPU
- * backend, as JSON.
+ * One rank that trains without communication: samples per second and CPU seconds per step of the
+ * CPU backend, as JSON.
  *
- *   bench_kernels [seconds per row]
+ *     bench_kernels [seconds per row]
  *
- * CPU time is what one core would take if it had nothing else to do, so it can be compared between
- * a busy machine and an idle one; the wall clock cannot.
+ * CPU time is the time of one idle core, so it is comparable between a busy machine and an idle
+ * one; wall time is not.
  */
 #include "device.h"
 #include "timing.h"

@@ -1,6 +1,6 @@
-/* What the fast evaluation of a layout costs, its bound from below, and how many layouts a question
- * has: GPT-3 with a batch of 1,536 on 4,096 devices, of stacks. Names of stacks, or "trainyard" and
- * "megatron". Run from the source tree or with TRAINYARD_DATA set. */
+/* Cost of the fast evaluation of a layout, its lower bound, and the number of layouts of a
+ * question: GPT-3 with a batch of 1,536 on 4,096 devices. Arguments are names of stacks, by default
+ * "trainyard" and "megatron". Run from the source tree or with TRAINYARD_DATA set. */
 #include "layout_space.h"
 
 #include "timing.h"
@@ -11,7 +11,7 @@
 
 #define TIMES 20000 /* of each bound */
 
-/* Eight tensor-parallel ranks; what a pipeline of 64 ranks may be. */
+/* Pipelines with TP 8. */
 static const struct {
     uint32_t pipeline_size, virtual_stages, zero;
 } shapes[] = {{1, 1, 1}, {8, 1, 0}, {8, 12, 0}, {16, 6, 0}, {64, 1, 0}};
@@ -46,7 +46,7 @@ static ty_status time_bounds(const search_question *q, ty_json_writer *writer, t
         TY_CHECK(ty_layout_grid_make(&space, &ranks, l.pipeline_size, &grid, error), status, done);
         start_s = cpu_s();
         for (int k = 0; k < TIMES; k++) {
-            l.bucket_bytes -= 1; /* no call is like the one before */
+            l.bucket_bytes -= 1; /* each call differs from the previous one */
             sum_s += ty_layout_bound_s(&space, &l, &cell, &grid);
         }
         ty_json_open_flat(writer, NULL, '{');

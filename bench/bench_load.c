@@ -1,6 +1,6 @@
-/* What reading costs: CPU time and peak memory of one workload, of a fat tree of 16,384 devices, of
- * its equivalence classes, and of a profiler trace of 300 MB, as JSON on stdout. Each is measured
- * in a process of its own. Run from the source tree or with TRAINYARD_DATA set. */
+/* Cost of reading, as JSON on stdout: CPU time and peak memory of one workload, of a fat tree of
+ * 16,384 devices, of its equivalence classes, and of a profiler trace of 300 MB. Each has its own
+ * process. Run from the source tree or with TRAINYARD_DATA set. */
 #include "timing.h"
 #include "ty_topologies.h"
 #include "ty_workloads.h"
@@ -12,7 +12,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#define RUNS 9 /* at most, of which the median is told */
+#define RUNS 9 /* at most; the median is printed */
 #define SECONDS_PER_ROW 2.0
 
 /* 16 pods of 8 leaves of 16 hosts of 8 devices */
@@ -125,7 +125,8 @@ static result repeat(work_function work, const subject *s)
     return r;
 }
 
-/* In a child, whose memory is told when it ends; what the parent holds counts for it, too. */
+/* Measures in a child, which reports its peak memory at its end; memory of the parent counts,
+ * too. */
 static ty_status measure(const char *name, work_function work, const subject *s,
                          ty_json_writer *writer)
 {
@@ -157,7 +158,7 @@ static ty_status measure(const char *name, work_function work, const subject *s,
     return TY_OK;
 }
 
-/* Some 200 bytes an event, 5000 names. */
+/* About 200 bytes per event, 5,000 names. */
 static uint64_t write_trace(FILE *file)
 {
     enum { EVENTS = 1500000, NAMES = 5000 };

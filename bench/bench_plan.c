@@ -1,6 +1,5 @@
-/* How long planning takes: the named workloads, or every zoo entry, on three clusters of 16
- * devices, without simulation, as JSON on stdout. Run from the source tree or with TRAINYARD_DATA
- * set. */
+/* Time of planning: the named workloads, or every zoo entry, on three clusters of 16 devices,
+ * without simulation, as JSON on stdout. Run from the source tree or with TRAINYARD_DATA set. */
 #include "ty_planner.h"
 #include "ty_workloads.h"
 
@@ -10,13 +9,12 @@
 #include <stdio.h>
 #include <stdlib.h>
 
-#define RUNS 20 /* at most, of which the median is told */
+#define RUNS 20 /* at most; the median is printed */
 #define SECONDS_PER_ROW 0.5
 
 static const char *const clusters[] = {"2x dgx-a100", "4x p100-server", "2x dgx1-v100"};
 
-/* The median of some searches, and the plan of the last; NULL where the answer is that none fits.
- */
+/* Median of several searches, and the plan of the last; NULL if none fits. */
 static ty_status measure(const ty_workload *workload, const ty_cluster *cluster, double *median_s,
                          ty_plan **out, ty_error *error)
 {
@@ -25,7 +23,7 @@ static ty_status measure(const ty_workload *workload, const ty_cluster *cluster,
     int runs = 0;
     ty_plan *plan = NULL;
 
-    options.global_batch = workload->global_batch; /* at least one sample for each device */
+    options.global_batch = workload->global_batch; /* at least one sample per device */
     if (options.global_batch < ty_cluster_device_count(cluster))
         options.global_batch = ty_cluster_device_count(cluster);
     for (; runs < RUNS && (runs < 3 || spent_s < SECONDS_PER_ROW); runs++) {

@@ -1,6 +1,6 @@
-/* How long simulations take and how much memory they need, as JSON on stdout: collectives and
- * iterations like those that other simulators publish figures of, and whole plans. Each row is
- * measured in a process of its own. Run from the source tree or with TRAINYARD_DATA set. */
+/* Time and memory of simulations, as JSON on stdout: collectives and iterations for which other
+ * simulators publish figures, and entire plans. Each row has its own process. Run from the source
+ * tree or with TRAINYARD_DATA set. */
 #include "ty_planner.h"
 #include "ty_simulate.h"
 #include "ty_workloads.h"
@@ -29,7 +29,7 @@ static const struct row {
     uint32_t devices, tensor, pipeline, zero, global_batch, micro_batch_size;
     ty_resolution resolution;
     bool no_fold;
-    uint32_t odd; /* so many ranks are slow, each in a way of its own */
+    uint32_t odd; /* number of slow ranks, each with its own speed */
 } rows[] = {
     {"ring all-reduce 64 MiB", "1x dgx-a100", RING, NULL, 8, 1, 1, 0, 0, 0, TY_FLOW, false, 0},
     {"ring all-reduce 64 MiB", "8x dgx-a100", RING, NULL, 64, 1, 1, 0, 0, 0, TY_FLOW, false, 0},
@@ -73,7 +73,7 @@ static const struct row {
 };
 enum { ROW_COUNT = sizeof rows / sizeof rows[0] };
 
-/* What is simulated. */
+/* Subject of a simulation. */
 typedef struct subject {
     ty_cluster *cluster;
     ty_plan *plan;
@@ -135,7 +135,7 @@ static ty_status add_exchange(subject *s, uint32_t bucket, uint32_t wait, ty_err
     return ty_program_append(s->program, 0, &exchange, &wait, 1, NULL, error);
 }
 
-/* All forwards, then all backwards, each of which lets a bucket go. */
+/* All forwards, then all backwards; each backward completes a bucket. */
 static ty_status make_program(const struct row *row, subject *s, ty_error *error)
 {
     ty_status status = ty_program_new(s->plan, &s->program, error);
@@ -255,7 +255,7 @@ static void write_row(const struct row *row, const subject *s, const ty_timeline
     ty_json_close(&writer, '}');
 }
 
-/* The odd ranks are spread over all. */
+/* Spreads the slow ranks evenly. */
 static ty_status slow_down(const struct row *row, const subject *s, double **out, ty_error *error)
 {
     const uint32_t ranks = ty_plan_rank_count(s->plan);
@@ -310,7 +310,7 @@ cleanup:
     return status;
 }
 
-/* A process for each row: memory that was once used counts for ever in the one that used it. */
+/* Runs a row in its own process, since the peak memory of a process never falls. */
 static int run_apart(const struct row *row)
 {
     int status = 1;
@@ -343,8 +343,8 @@ int main(int argc, char **argv)
 
     printf("{\"schema\": \"trainyard.benchmark/1\", \"name\": \"simulate\", \"rows\": [\n");
     for (int i = 0; i < ROW_COUNT; i++) {
-        /* A word on the command line picks the rows whose name starts with it, a second one those
-         * on a cluster of that name, a third one, "yes" or "no", those that are folded or not. */
+        /* The first argument selects rows whose name starts with it, the second those on a cluster
+         * of that name, and the third, "yes" or "no", those that are folded or not. */
         if ((argc > 1 && strncmp(rows[i].name, argv[1], strlen(argv[1])) != 0) ||
             (argc > 2 && strcmp(rows[i].cluster, argv[2]) != 0) ||
             (argc > 3 && strcmp(rows[i].no_fold ? "no" : "yes", argv[3]) != 0))

@@ -1,4 +1,4 @@
-/* Clocks, and what is told of several timings. */
+/* Clocks, and statistics of several timings. */
 #ifndef TY_BENCH_TIMING_H
 #define TY_BENCH_TIMING_H
 
@@ -12,20 +12,20 @@ static inline double clock_s(clockid_t clock)
     return (double)now.tv_sec + (double)now.tv_nsec * 1e-9;
 }
 
-/** Of all threads of the process. */
+/** CPU time of all threads of the process. */
 static inline double cpu_s(void)
 {
     return clock_s(CLOCK_PROCESS_CPUTIME_ID);
 }
 
-/** For qsort, of doubles. */
+/** Compares doubles, for qsort. */
 static inline int ascending(const void *left, const void *right)
 {
     double a = *(const double *)left, b = *(const double *)right;
     return (a > b) - (a < b);
 }
 
-/** Sorts them. */
+/** Median of `values`, which it sorts. */
 static inline double median(double *values, size_t count)
 {
     qsort(values, count, sizeof *values, ascending);

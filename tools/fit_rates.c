@@ -1,17 +1,16 @@
-/* Fits what the catalogue's devices reach to measured kernels, and scores both.
+/* Fits the rates of the catalogue's devices to measured kernels, and scores both.
  *
  *     fit_rates FOLDER          constants and errors as JSON
  *     fit_rates FOLDER --table  errors as the table of docs/reference/devices.md
  *
  * FOLDER has gemm-DEVICE.csv, attention-forward-DEVICE.csv, experts-forward.csv and
- * training-kernels-DEVICE.csv. Seconds of a kernel are those of a plan (planner/cost/kernels.h):
- * the greater of flop at a share of the peak, with an edge on each side, and of its traffic, and a
- * launch. Fitted are, for each device, the share of products in each precision with one edge and
- * one launch, then the share of attention with heads of 128, its backward, and the grouped
- * products of experts with an edge of their own. Loss: the mean of |log(predicted / measured)|,
- * small, medium and large kernels counting alike; small ones of attention and experts fill no
- * device of today and are scored only. Every fifth shape of an operation is kept apart.
- * Deterministic. */
+ * training-kernels-DEVICE.csv. The time of a kernel is that of a plan (planner/cost/kernels.h): a
+ * launch, plus the larger of FLOPs at a share of the peak, with an edge per side, and of its
+ * traffic. Per device, the program fits the share of products in each precision with one edge and
+ * one launch, then the share of attention with heads of 128, its backward, and grouped products of
+ * experts with their own edge. The loss is the mean of |log(predicted / measured)|; small, medium
+ * and large kernels have equal weight. Small kernels of attention and experts fill no current
+ * device and are only scored. Every fifth shape of an operation is held out. Deterministic. */
 #include "cost/kernels.h"
 #include "ty_base.h"
 #include "ty_topologies.h"
@@ -24,11 +23,12 @@
 #define SMALL_FLOP 20e9
 #define MEDIUM_FLOP 500e9
 #define CAUSAL_SHARE 0.5
-/* Inputs in fp8 are scaled as they come: read for the largest, read and written. */
+/* Inputs in fp8 are scaled: read for the maximum, read and written. */
 #define CAST_BYTES 5.0
 #define CAST_LAUNCHES 2
-#define BACKWARD_WORK 2.5 /* of attention, over its forward's: five products for two */
-/* Of experts: gate and up read and one written; to their rows and back, a read and a write each. */
+#define BACKWARD_WORK 2.5 /* backward over forward FLOPs of attention: five products for two */
+/* Passes of experts: gate and up read and one written; permutation and its inverse, a read and a
+ * write each. */
 #define ACTIVATION_PASSES 3.0
 #define PERMUTATION_PASSES 4.0
 enum { APART = 5, SIZES = 3 };
@@ -52,7 +52,7 @@ static const char *const operation_names[OPERATIONS] = {"products bf16",
                                                         "experts bf16",
                                                         "experts fp8"};
 
-/* What is fitted of a device; the launch is in us. */
+/* Fitted constants of a device; the launch is in us. */
 typedef enum constant {
     SHARE_BF16,
     SHARE_FP8,
@@ -80,7 +80,7 @@ static const struct {
     [GROUPED_EDGE] = {"grouped_edge", 50, 0, 1000},
 };
 
-/* One measured call: kernels of one kind, one after the other. */
+/* One measured call: consecutive kernels of one kind. */
 typedef struct sample {
     operation of;
     bool is_apart;
@@ -91,7 +91,7 @@ typedef struct sample {
 
 typedef struct sample_set {
     const char *device;   /* in the catalogue */
-    const char *file;     /* in the names of files, or in experts-forward.csv */
+    const char *file;     /* in file names, or in experts-forward.csv */
     const char *training; /* training-kernels-...: instead of inference's; NULL: none */
     ty_device_type type;
     sample *samples;
@@ -139,7 +139,7 @@ static void add(sample_set *set, sample s)
     set->samples[set->count++] = s;
 }
 
-/* The result is in 16 bits where the operands are in 8. */
+/* The result has 16 bits if the operands have 8. */
 static ty_kernel product(double times, double m, double n, double k, bool is_narrow)
 {
     const double operand_bytes = is_narrow ? 1 : 2, result_bytes = 2;
@@ -198,8 +198,9 @@ static void read_attention(sample_set *set, const char *line)
                           .seconds = us * 1e-6});
 }
 
-/* Gate and up in one product, down in another, of all experts of a device together. Power-law
- * choices of experts on several devices depend on which experts are there: not read. */
+/* Reads experts: gate and up in one product, down in another, of all experts of a device. Rows with
+ * power-law choices of experts on several devices are skipped, since their time depends on which
+ * experts a device has. */
 static void read_experts(sample_set *set, const char *line)
 {
     char device[32], precision[8], distribution[32];
@@ -250,7 +251,7 @@ static void read_training(sample_set *set, const char *line)
                       "\"batch=%*f, seq_len=%lf, head_num=%lf, kv_head_num=%*f, qk_head_dim=%lf, "
                       "v_head_dim=%lf",
                       &a, &b, &c, &d) == 4) {
-        /* Their share counts what lies above the diagonal too. */
+        /* Their share also counts the part above the diagonal. */
         s.of = is_backward ? ATTENTION_BACKWARD : ATTENTION;
         s.kernels[0] = attention(b, a, c, d);
         s.kernels[0].flop *= is_backward ? BACKWARD_WORK : 1;
@@ -324,8 +325,8 @@ static int size_of(const sample *s)
     return s->flop < SMALL_FLOP ? 0 : s->flop < MEDIUM_FLOP ? 1 : 2;
 }
 
-/* Mean |log| of the samples of some operations (bits) that are fitted to, each operation and size
- * counting alike; 0 without any. */
+/* Mean |log| of the fitted samples of some operations (bits), with equal weight per operation and
+ * size; 0 without samples. */
 static double loss(const sample_set *set, uint32_t operations, const double c[CONSTANTS])
 {
     double sums[OPERATIONS][SIZES] = {{0}}, counts[OPERATIONS][SIZES] = {{0}}, sum = 0, count = 0;
@@ -348,7 +349,7 @@ static double loss(const sample_set *set, uint32_t operations, const double c[CO
     return count > 0 ? sum / count : 0;
 }
 
-/* One constant after the other, by steps that shrink, until none is better. */
+/* Fits one constant after the other with shrinking steps, until none improves. */
 static void fit(sample_set *set, uint32_t operations, uint32_t fitted)
 {
     double *c = set->fitted, least = loss(set, operations, c);
@@ -417,8 +418,8 @@ static cell cell_of(const sample_set *set, const double c[CONSTANTS], operation 
     return out;
 }
 
-/* What a plan takes for these constants, of a device as the catalogue has it; what it leaves to
- * stacks is as fitted. */
+/* Takes the catalogue's constants of a device, as a plan does; constants that it leaves to stacks
+ * stay as fitted. */
 static void take_catalogue(const sample_set *set, double c[CONSTANTS])
 {
     const ty_stack *none = ty_stack_of(&(ty_plan){0});

@@ -1,18 +1,17 @@
-/* Fits constants of a stack to published step times, and scores what it fitted and what it did not.
+/* Fits constants of a stack to published step times, and scores fitted and other rows.
  *
  *     fit_stack [--rows N] [--gpu G] [--leave device] STACK CONSTANTS FILE...
- *         CONSTANTS: "product_share,memory_share,..." of ty_stack.h; "" scores without fitting;
- *                    "choose" takes those that lower the left-out error, as `calibrate` does
- *         --rows N:  fits to N rows, spread evenly over those of each FILE that can be predicted,
- * as if they were one's own
- *         --gpu G:   only rows whose device is called so, or begins so
- *         --leave device: each device is left out in place of each model, and what the stack says
- * of some devices alone is the catalogue's: of a device that is left out no more is known
+ *       CONSTANTS: "product_share,memory_share,..." of ty_stack.h; "" scores without fitting;
+ *         "choose" takes those that lower the left-out error, as `calibrate` does
+ *       --rows N: fits to N rows, spread evenly over the predictable rows of each FILE, as if they
+ *         were the user's own
+ *       --gpu G: only rows whose device has this name or begins with it
+ *       --leave device: leaves out each device instead of each model. A stack's constants for
+ *         single devices stay those of the catalogue: a device that is left out has no others
  *
- * Rows are those of FILEs whose software is STACK (study/catalogue/published.json), never of
- * another stack; fitted to are the models that the stack's file names under "fitted", all others
- * are only scored. For each model that was fitted to it is told how well it is predicted without
- * it. */
+ * Rows are those of FILEs whose framework is STACK (study/catalogue/published.json), never of
+ * another stack. Models in the stack's "fitted" are fitted; all others are only scored. For each
+ * fitted model, the program prints its error when it is left out. */
 #include "fit.h"
 #include "ty_base.h"
 #include "validate/asked.h"
@@ -22,19 +21,19 @@
 #include <string.h>
 
 enum { WORST = 4 };
-#define PRIOR_WEIGHT 0.002 /* of a constant one deviation off; the stacks were fitted with it */
+#define PRIOR_WEIGHT 0.002 /* of a constant at one deviation; the stacks were fitted with it */
 
 typedef struct selection {
     ty_fit *fit;
     const ty_json *names;
     const ty_stack *stack;
-    const char *name; /* of the stack, as it was asked for */
-    uint32_t rows;    /* 0: those of the models that the stack's file names */
+    const char *name; /* of the stack, on the command line */
+    uint32_t rows;    /* 0: rows of the models in the stack's "fitted" */
     const char *gpu;
     bool leaves_devices;
 } selection;
 
-/* @return whether the record is a question to the stack */
+/* @return whether the record is a question for the stack */
 static bool ask(const selection *s, const ty_record *record, ty_asked *out)
 {
     char reason[TY_SKIP_REASON_SIZE] = "";
@@ -46,7 +45,7 @@ static bool ask(const selection *s, const ty_record *record, ty_asked *out)
     return reason[0] == '\0' && strcmp(out->stack, s->stack->name) == 0;
 }
 
-/* @param is_added [out] false: it cannot be predicted, which is told */
+/* @param is_added [out] false: not predictable, which is printed */
 static ty_status add_row(const selection *s, ty_fit *fit, const ty_record *record, bool is_judge,
                          bool *is_added, ty_error *error)
 {
@@ -92,7 +91,7 @@ static bool is_of_stack(const selection *s, const ty_record *record)
 static ty_status read_file(const selection *s, const char *path, ty_error *error)
 {
     ty_records *records = NULL;
-    ty_fit *all = NULL; /* to know which rows can be predicted */
+    ty_fit *all = NULL; /* to find rows that can be predicted */
     bool *is_there = NULL, is_added;
     uint32_t count = 0, met = 0, chosen = 0;
     ty_status status = TY_OK;
@@ -135,7 +134,7 @@ static void print_score(const char *what, const ty_fit_score *score)
                100 * score->p90);
 }
 
-/* The rows that were only scored and are predicted worst. */
+/* Prints the rows with the largest errors that were only scored. */
 static void print_worst(const ty_fit_row *rows, uint32_t count)
 {
     double below = HUGE_VAL;

@@ -1,4 +1,4 @@
-/* Plans through the library what `trainyard plan` plans: plan WORKLOAD CLUSTER [STACK]. */
+/* Plans with the library, as `trainyard plan` does: plan WORKLOAD CLUSTER [STACK]. */
 #include <trainyard/ty_reports.h>
 #include <trainyard/ty_study.h>
 
@@ -10,7 +10,7 @@ int main(int count, char **words)
     ty_status status = TY_OK;
     ty_plan *plan = NULL;
     ty_text text = {0};
-    ty_question question = {0}; /* all that is not set is as on the command line */
+    ty_question question = {0}; /* unset members have the command line's defaults */
 
     if (count < 3 || count > 4) {
         fprintf(stderr, "usage: plan WORKLOAD CLUSTER [STACK]\n");
@@ -18,7 +18,7 @@ int main(int count, char **words)
     }
     question.workload = words[1];
     question.cluster = words[2];
-    question.stack = words[3]; /* NULL where there is none: the usual one */
+    question.stack = words[3]; /* NULL: the default */
     TY_CHECK(ty_question_answer(&question, NULL, &plan, &error), status, cleanup);
     printf("%s: %.6g s per step, limited by %s\n", plan->strategy,
            ty_plan_summary(plan)->step_time_s, ty_plan_summary(plan)->limited_by);
