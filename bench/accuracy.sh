@@ -1,7 +1,7 @@
 #!/bin/sh
-# Predicted against measured step time on this machine, as the Markdown table of docs/results/own-runs.md.
+# Compares predicted and measured step times on this machine, as the Markdown table of docs/results/own-runs.md.
 #   bench/accuracy.sh [build/release/trainyard] [runs]
-# Measures the machine anew for each workload and cluster, plans four strategies, runs each `runs` times
+# Profiles the machine for each workload and cluster, plans four strategies, runs each `runs` times
 # (default 3) for 60 steps and takes the median.
 set -eu
 trainyard=${1:-build/release/trainyard}
@@ -18,7 +18,7 @@ value() {
 # strategy WORKLOAD NAME CLUSTER FIX
 strategy() {
     plan=$work/plan.json
-    # A small learning rate, since what is compared is time: sparsified gradients may diverge at the usual one.
+    # A small learning rate, since only time is compared: sparsified gradients may diverge at the usual one.
     "$trainyard" plan -w "$1" -c "$3" --fix "$4" --learning-rate 0.001 --no-simulate -q -o "$plan" >/dev/null
     "$trainyard" estimate "$plan" --json >"$work/estimate.json"
     "$trainyard" simulate "$plan" --json >"$work/simulate.json"

@@ -1,14 +1,13 @@
 #!/usr/bin/python3
-"""Ways to run the ranks of one host, in turns: messages over shared memory or MPI, threads pinned or not.
+"""Compares ways to run the ranks of one host: messages over shared memory or MPI, threads pinned or not.
 
     bench/bench_ranks.py TRAINYARD [--ways mpi,shared] [--rows mlp-dp2,gpt-tiny-pp2] [--steps 200] [-n 5] [-o result.json]
 
-Ways: `mpi` and `shared` (TRAINYARD_LINK), and with `-pinned` behind it each rank on a core of its own, both threads
-(taskset). Rows: a workload and dp2 (data parallel), pp2 (1F1B), tp2 (tensor parallel) or hybrid (2+1, 1F1B).
-A round runs every way once, in an order that changes; figures are medians over rounds: milliseconds a step by the
-clock, and processor milliseconds, voluntary and involuntary context switches a step of everything that was started,
-less those of a run of a few steps. On a machine with other work only ratios mean something. A Markdown table goes to
-stdout.
+Ways: `mpi` and `shared` (TRAINYARD_LINK); with `-pinned` after it, both threads of each rank run on one core of
+their own (taskset). Rows: a workload and dp2 (data parallel), pp2 (1F1B), tp2 (tensor parallel) or hybrid (2+1,
+1F1B). A round runs every way once, in changing order. Figures are medians over rounds: wall milliseconds per step, and
+CPU milliseconds, voluntary and involuntary context switches per step of all processes, less those of a run of a few
+steps. On a busy machine only ratios mean something. A Markdown table goes to stdout.
 """
 import argparse
 import json

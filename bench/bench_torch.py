@@ -1,12 +1,12 @@
 #!/usr/bin/python3
-"""Training by trainyard beside PyTorch: the same networks, batches and arithmetic, one after the other.
+"""Compares training by trainyard and by PyTorch, in turns: the same models, batches and arithmetic.
 
     bench_torch.py TRAINYARD [-n REPEATS] [--networks mlp,lenet,gpt-tiny] [--ranks 1,2] >result.json
 
-Needs python3-torch and libopenblas0-pthread. One thread a rank on both sides. PyTorch trains on batches
-that lie in memory; trainyard reads, shuffles and converts its samples. Of a step two times are given:
-wall time, which others on the machine lengthen, and CPU time of all ranks, which they hardly do. The
-first steps of each run are left out on both sides. Each repeat runs both sides, the figures are medians.
+Needs python3-torch and libopenblas0-pthread. Each rank has one thread on both sides. PyTorch trains on
+batches in memory; trainyard reads, shuffles and converts its samples. The table has wall time per step,
+which other processes lengthen, and CPU time of all ranks, which they hardly change. The first steps of
+each run do not count. Each repeat runs both sides; figures are medians.
 """
 import argparse
 import json
@@ -18,7 +18,7 @@ import sys
 import tempfile
 import time
 
-NETWORKS = {  # a rank's batch, warm-up steps, timed steps
+NETWORKS = {  # batch per rank, warm-up steps, timed steps
     "mlp": (128, 30, 300),
     "lenet": (128, 20, 150),
     "gpt-tiny": (8, 4, 24),
@@ -160,7 +160,7 @@ def plan_make(program, folder, name, ranks):
 
 
 def trainyard_measure(program, plan):
-    """CPU time is the difference of two runs of different length: what starting costs drops out."""
+    """CPU time is the difference of two runs of different length, without the cost of the start."""
     name = os.path.basename(plan).rsplit("-", 1)[0]
     _, warmup, steps = NETWORKS[name]
     output = plan + ".run"

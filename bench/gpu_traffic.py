@@ -1,19 +1,20 @@
 #!/usr/bin/python3
-"""Kernels and bytes of a training step: ours as the emulator of tests/gpu counts them, beside llm.c and eager PyTorch.
+"""Kernels and bytes of a training step: Trainyard's by the emulator of tests/gpu, llm.c's and eager PyTorch's.
 
     bench/gpu_traffic.py BUILD [--gpt-batch 16] [--image-batch 128] > traffic.json
 
-BUILD has tests/gpu_cases and tests/libtrainyard_cuda_emulated.so. Every tensor counts once for each kernel that reads it and each that
-writes it; what a library's call does inside is one kernel, and what it works in is written once and read once. GPT-2 124M of
-1,024 tokens in bf16, ResNet-50 of 224 x 224 in bf16.
+BUILD has tests/gpu_cases and tests/libtrainyard_cuda_emulated.so. A tensor counts once per kernel that reads it and
+once per kernel that writes it. A library call is one kernel, and its workspace is written once and read once.
+GPT-2 124M of 1,024 tokens in bf16, ResNet-50 of 224 x 224 in bf16.
 
-llm.c: the calls of gpt2_forward, gpt2_backward_and_reduce and gpt2_update in train_gpt2.cu (github.com/karpathy/llm.c at 00247dc) with
-cuDNN's attention and its defaults, recompute=1 and gelu_fusion=0: gelu apart and made again, gradients in bf16 that are added to, fp32
-master weights; a bias's gradient is two kernels (llmc/matmul.cuh, matmul_backward).
+llm.c: the calls of gpt2_forward, gpt2_backward_and_reduce and gpt2_update in train_gpt2.cu (github.com/karpathy/llm.c
+at 00247dc) with cuDNN's attention and its defaults, recompute=1 and gelu_fusion=0: separate GELU, recomputed;
+accumulated bf16 gradients; fp32 master weights. A bias's gradient is two kernels (llmc/matmul.cuh, matmul_backward).
 
-PyTorch: what autograd records of nanoGPT's model.py (github.com/karpathy/nanoGPT: fused attention, bf16 autocast over fp32 weights, fused
-AdamW, no dropout) and of torchvision's resnet.py (autocast, channels last, fused SGD). By PyTorch's list of what autocast runs in fp32,
-layer_norm and cross_entropy are; the residual stream is fp32 because embeddings are; weights are cast once a step.
+PyTorch: operations that autograd records of nanoGPT's model.py (github.com/karpathy/nanoGPT: fused attention, bf16
+autocast over fp32 weights, fused AdamW, no dropout) and of torchvision's resnet.py (autocast, channels last, fused
+SGD). Autocast runs layer_norm and cross_entropy in fp32 (PyTorch's list). The residual stream is fp32 because
+embeddings are. Weights are cast once per step.
 """
 import argparse
 import json
@@ -109,7 +110,7 @@ def nano_gpt(batch):
 
 
 def resnet_convolutions():
-    """(channels in, channels out, kernel, side in, side out, whether a relu is behind its norm), and where sums are: (channels, side)."""
+    """(channels in, channels out, kernel, side in, side out, ReLU after its norm), and sums: (channels, side)."""
     made, sums, channels, side = [(3, 64, 7, 224, 112, True)], [], 64, 56
     for blocks, width, stride in ((3, 64, 1), (4, 128, 2), (6, 256, 2), (3, 512, 2)):
         for b in range(blocks):

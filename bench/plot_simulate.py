@@ -1,5 +1,5 @@
 #!/usr/bin/python3
-"""Draws what bench_simulate printed: CPU time against classes and against devices.
+"""Draws results of bench_simulate: CPU time over classes and over devices.
 
     build/release/bench_simulate >results.json && bench/plot_simulate.py results.json docs/images/simulation_cost.svg
 """

@@ -1,10 +1,11 @@
 #!/usr/bin/python3
-"""Predicted against measured step times of runs that read images from a slow store: the table of docs/results/own-runs.md.
+"""Compares predicted and measured step times with images from a slow store: the table of docs/results/own-runs.md.
 
     bench/slow_store.py TRAINYARD [--ranks 1,2] [--rates 250,500,1000,2000] [--steps 24] [-o result.json]
 
-RATES are kilobytes a second. Images of noise are made; every plan says storage=slow{bandwidth=RATE}, is estimated and simulated, and runs
-with its data in a folder behind that rate (tests/testbed/slow_folder). A Markdown table goes to stdout. Needs root and /dev/fuse.
+RATES are in kilobytes per second. The images are noise. Every plan has storage=slow{bandwidth=RATE}, is estimated and
+simulated, and runs with its data in a folder of that rate (tests/testbed/slow_folder). A Markdown table goes to stdout.
+Needs root and /dev/fuse.
 """
 import argparse
 import json
@@ -26,7 +27,7 @@ def chunk(kind, data):
 
 
 def images_make(folder):
-    """@return bytes of an image, the mean of those that are trained on: every tenth is for testing"""
+    """@return mean bytes per training image; every tenth image is for testing"""
     numbers, sizes = random.Random(1), []
     for c in range(CLASSES):
         (folder / str(c)).mkdir(parents=True)

@@ -1,13 +1,13 @@
 #!/usr/bin/python3
-"""Predicted against measured step times on real slow networks: the tables of docs/results/own-runs.md.
+"""Compares predicted and measured step times on slow networks: the tables of docs/results/own-runs.md.
 
     bench/testbed.py TRAINYARD [--hosts 2] [--rates 100mbit,400mbit,1gbit] [--workloads lenet,vgg-like,gpt-tiny]
                      [--steps 12] [--repeats 1] [--backend cpu] [-o result.json]
 
-For each number of hosts and rate: messages and collectives are profiled in the testbed (tests/testbed/testbed),
-layers, compressors and updates on this machine, just before the runs, as its speed drifts by some per cent over
-minutes. Every plan is estimated and simulated with both, then runs in the testbed. A Markdown table goes to stdout.
-Needs root; hosts share this machine's cores, and so do predictions.
+For each number of hosts and rate, it profiles messages and collectives in the testbed (tests/testbed/testbed), and
+layers, compressors and updates on this machine. It does so just before the runs, since the machine's speed drifts by
+a few percent over minutes. Every plan is estimated and simulated with both profiles, then runs in the testbed. A
+Markdown table goes to stdout. Needs root. Hosts share this machine's cores, also in predictions.
 """
 import argparse
 import itertools
@@ -44,7 +44,7 @@ OWN = {"vgg-like": VGG, "deep-mlp": DEEP}
 
 
 def tables(hosts):
-    """Whole tables on every host, dense and as rows, and divided among them in every way."""
+    """Unsharded tables on every host, dense and as rows, and tables sharded in every way."""
     yield "replicas, dense", f"pp=1,dp={hosts},compression=none"
     yield "replicas, rows", f"pp=1,dp={hosts},compression=rows"
     for shard in "row", "column", "table":
@@ -52,7 +52,7 @@ def tables(hosts):
 
 
 def strategies(hosts, workload):
-    """(name, --fix). A hybrid has twice as many replicas of its first stage as of the others, which any batch divides by."""
+    """(name, --fix). A hybrid has twice as many replicas of its first stage; every batch is divisible."""
     if workload.startswith("dlrm"):
         yield from tables(hosts)
         return
@@ -117,7 +117,7 @@ class Bench:
 
 
 def scores(rows, predicted):
-    """Error of one reader's predictions, pair order and regret within each workload and rate."""
+    """Error of the estimate or the simulation, pair order and regret within each workload and rate."""
     errors = [abs(r[predicted] / r["measured_s"] - 1) for r in rows]
     pairs, right, regrets = 0, 0, []
     for _, group in itertools.groupby(rows, key=lambda r: (r["hosts"], r["workload"], r["rate"])):
@@ -134,7 +134,7 @@ def scores(rows, predicted):
 
 
 def scores_by_kind(rows):
-    """Both readers, all rows together and those of data parallelism, pipelines and hybrids apart."""
+    """Estimate and simulation: all rows, and those of data parallelism, pipelines and hybrids."""
     kinds = {"all": rows}
     for row in rows:
         kinds.setdefault(row["strategy"].partition(",")[0].partition(" 2+")[0], []).append(row)

@@ -1,14 +1,14 @@
 #!/usr/bin/python3
-"""Predicted against measured time to a target accuracy: the tables of docs/results/own-runs.md.
+"""Compares predicted and measured time to a target accuracy: the tables of docs/results/own-runs.md.
 
     bench/time_to_target.py TRAINYARD -o result.json [--workload lenet] [--until accuracy=0.88] [--steps-only | --times-only]
 
-Calibrates at one batch size on two local ranks, then, for other batch sizes, for a compressor and for asynchronous
-1F1B, predicts steps and time and trains to the target once for each seed, with the learning rate of the
-calibration's rule. Seeds of the calibration and of the measured runs differ. Steps do not depend on how busy the
-machine is, so --steps-only may run beside other work; --times-only then measures the step times of the same plans on
-a quiet machine and completes the table: time to target = steps x measured seconds a step, evaluations excluded on both
-sides. What is in the result file already is not done again. A Markdown table goes to stdout.
+It calibrates at one batch size on two local ranks. For other batch sizes, a compressor and asynchronous 1F1B, it
+predicts steps and time and trains to the target once per seed, with the learning rate of the calibration's rule. Seeds
+of the calibration and of the measured runs differ. Steps do not depend on the load of the machine, so --steps-only may
+run next to other work. --times-only then measures the step times of the same plans on a quiet machine and completes the
+table: time to target = steps x measured seconds per step, without evaluations. Rows in the result file are not
+repeated. A Markdown table goes to stdout.
 """
 import argparse
 import json
@@ -101,7 +101,7 @@ class Bench:
                     self.save()
 
     def steps_to_target(self, batch, fix, seed):
-        """None: not reached."""
+        """Number of steps; None: not reached."""
         output = self.folder / "run.json"
         plan = self.plan(batch, fix, seed, 1 if fix == DATA_PARALLEL else RANKS)
         self.run("run", plan, "--until", self.options.until, "--evaluate-every", max(1, EVALUATED_SAMPLES // batch),
@@ -112,7 +112,7 @@ class Bench:
         return last["step"] if is_met else None
 
     def measure_times(self):
-        """Plans anew with a profile of the quiet machine; steps do not depend on it."""
+        """Plans again with a profile of the quiet machine; steps do not depend on it."""
         self.environment["XDG_CACHE_HOME"] = str(self.folder / "cache")
         self.result["load_at_times"] = os.getloadavg()[0]
         for name, batch, fix in rows(self.options):

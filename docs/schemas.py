@@ -1,9 +1,9 @@
-"""Makes what follows from tables of readers and writers: the schemas of workloads, plans, programs,
-jobs, profiles, timelines, runs, samples, checkpoints, clusters, phases, summaries and optimizers whole, in others
-names, and figures with their bounds. The rest of those, and of documents that are only written, is by hand.
+"""Makes schemas from the tables of readers and writers. Those of workloads, plans, programs, jobs, profiles,
+timelines, runs, samples, checkpoints, clusters, phases, summaries and optimizers are made completely; in others only
+names, and figures with their bounds. The rest, and documents that are only written, are by hand.
 
-    build/ci/tests/schema_tables | python3 docs/schemas.py docs/schemas           # writes them anew
-    build/ci/tests/schema_tables | python3 docs/schemas.py docs/schemas --check   # says what differs
+    build/ci/tests/schema_tables | python3 docs/schemas.py docs/schemas           # writes them
+    build/ci/tests/schema_tables | python3 docs/schemas.py docs/schemas --check   # prints differences
 """
 
 import json
@@ -12,7 +12,7 @@ import sys
 
 
 def whole(x):
-    """As the files have it: whole numbers without a point."""
+    """Integers without a decimal point, as in the files."""
     return int(x) if x == int(x) else x
 
 
@@ -20,7 +20,7 @@ folder, is_check = pathlib.Path(sys.argv[1]), sys.argv[2:] == ["--check"]
 tables = json.load(sys.stdin, parse_float=lambda text: whole(float(text)))
 SMALLEST = 2.2250738585072014e-308  # DBL_MIN: above 0
 
-# Lists of names: file, and where in it.
+# Lists of names: file, and place in it.
 NAMES = {
     "schedule": [("stack.json", "properties/plans/properties/schedules/items")],
     "recompute": [("stack.json", "properties/plans/properties/recomputes/items")],
@@ -54,7 +54,7 @@ def part(schema, where):
 
 
 def renew(properties, made, others):
-    """`made` in their order where the first of them was; of what else there is, `others` stay."""
+    """Puts `made` in place of the first of them, in their order; of other members, `others` stay."""
     at = next(i for i, key in enumerate(properties) if key in made)
     before = {k: v for i, (k, v) in enumerate(properties.items()) if i < at}
     after = {k: v for k, v in properties.items() if k in others and k not in before}

@@ -1,9 +1,10 @@
-"""Makes a wheel of the package, the shared library and the data: no tools but Python's own are needed.
+"""Makes a wheel of the package, the shared library and the data, with Python's own modules only.
 
     python3 python/make_wheel.py LIBRARY FOLDER
 
-The libraries that LIBRARY needs (igraph and the like) are not in it: the machine that it is installed on
-has to have them. Without SimGrid of the same release plans are estimated, and not simulated. Prints the wheel's path. Made twice of the same files it is the same.
+The wheel does not contain the libraries that LIBRARY needs (igraph and others); install them on the target.
+Without the same SimGrid release, plans are estimated and not simulated. Prints the wheel's path. The same
+files give the same wheel.
 """
 
 import base64
@@ -15,7 +16,7 @@ import sysconfig
 import zipfile
 
 SOURCE = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
-# What the library looks up by name while it runs: the folders that an installation has as data.
+# Data that the library looks up by name at run time, as in an installation.
 DATA = ["workloads/aliases.json", "workloads/families", "workloads/training", "workloads/zoo", "topologies/catalogue", "study/catalogue", "planner/default_stacks.json", "planner/stacks"]
 
 

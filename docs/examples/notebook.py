@@ -1,6 +1,6 @@
 # %% [markdown]
-# Which plan for GPT-2, how much memory, and what would more hosts be worth? Each cell is run by a test; Jupyter (with
-# jupytext), VS Code and Spyder open the file as a notebook, python3 runs it as a script.
+# Which plan for GPT-2, how much memory, and what do more hosts gain? A test runs each cell. Jupyter (with jupytext),
+# VS Code and Spyder open the file as a notebook; python3 runs it as a script.
 
 # %%
 import trainyard
@@ -9,14 +9,14 @@ plan = trainyard.plan("gpt2", "2x dgx-a100", top=3)
 plan.show()
 
 # %% [markdown]
-# Why the others lost. With pandas, `plan.frame()` is the same as a DataFrame.
+# Why the other candidates lost. With pandas, `plan.frame()` is the same as a DataFrame.
 
 # %%
 for candidate in plan.candidates[:3]:
     print(candidate["name"], "-", candidate["reason"])
 
 # %% [markdown]
-# What a straggler costs, and what memory is for.
+# The cost of a straggler, and memory by purpose.
 
 # %%
 straggler = plan.simulate(straggler="3=2")
@@ -35,7 +35,7 @@ for row in table.rows:
     print(row["values"], f"{row['samples_per_s']:.0f} samples/s")
 
 # %% [markdown]
-# A question without an answer says what would help.
+# A question without an answer suggests a change.
 
 # %%
 try:
@@ -44,7 +44,7 @@ except trainyard.NoPlanError as error:
     print(error)
 
 # %% [markdown]
-# The report, for those who were not here.
+# The report, to share.
 
 # %%
 plan.report("gpt2.html")

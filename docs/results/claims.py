@@ -1,12 +1,12 @@
 #!/usr/bin/env python3
-"""The page of headline figures beside ours: every one by a plain command.
+"""Makes the page of headline figures and predictions, each by one plain command.
 
     python3 claims.py write TRAINYARD MEASUREMENTS >claims.md
     python3 claims.py check TRAINYARD MEASUREMENTS claims.md
 
-Commands and published figures are in claims.json beside this file; of the measurements that it names
-every row is taken that `trainyard validate` predicts. check asks all of them again, prints the lines of
-the page that would be others, and exits 1 if there are any.
+claims.json in this folder has commands and published figures. Of the measurements that it names, the page has
+every row that `trainyard validate` predicts. check runs all commands again, prints the lines of the page that
+change, and exits 1 if there are any.
 """
 import json
 import pathlib
@@ -50,7 +50,7 @@ def predict(trainyard, claim):
     if "against" in claim:
         other_s, other_batch = ask(trainyard, claim["against"])
         return batch / step_s / (other_batch / other_s)
-    if "scale" in claim:  # so many steps
+    if "scale" in claim:  # number of steps
         return step_s * claim["scale"]
     return step_s
 

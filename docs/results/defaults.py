@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""How far off answers are that name no stack: the rows of published measurements, asked as a user would.
+"""Finds the error of answers without --stack: rows of published measurements, asked as a user would.
 
     trainyard validate MEASUREMENTS --json | python3 defaults.py TRAINYARD [--most N] [--write PAGE | --check PAGE]
 
@@ -7,7 +7,7 @@ Each row's own command runs without its --stack. Prints error, pair order, regre
 device family, then over all rows, and exits 1 if the median exceeds MEDIAN or the refused share REFUSED.
 Rows are those of language models, and image networks on the fewest devices of a series, that no constant was
 fitted to.
---most N: at most N rows of a source, evenly spread, each counting for as many as it stands for.
+--most N: at most N rows per source, evenly spread, each weighted by the rows that it represents.
 --write PAGE: writes the page defaults.md. --check PAGE: exits 1 if the error or the refused share of all rows
 exceeds that of the page by more than WORSE.
 """

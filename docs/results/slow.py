@@ -1,10 +1,10 @@
 #!/usr/bin/env python3
-"""The page of slow tests: of each the last pass, by commit. `./bootstrap test slow` calls this.
+"""Makes the page of slow tests: the last pass of each, by commit. `./bootstrap test slow` calls it.
 
     ctest --preset slow --show-only=json-v1 | python3 slow.py PAGE JUNIT.xml COMMIT >slow.md
 
-PAGE is the one that was written last, or none yet: tests that were not run, or did not pass, keep the row of their
-last pass; what came of them since then stands behind it. Tests that are no more go.
+PAGE is the previous page, if there is one. A test that did not run or pass keeps the row of its last pass, followed by
+its result since then. Removed tests lose their row.
 """
 import datetime
 import json

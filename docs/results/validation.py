@@ -1,17 +1,16 @@
 #!/usr/bin/env python3
-"""The page of validation results, made of what `trainyard validate --json` prints, and the check
-that nothing on it has become worse.
+"""Makes the page of validation results from `trainyard validate --json`, and checks that no result
+on it became worse.
 
     trainyard validate MEASUREMENTS --json | python3 validation.py write >validation.md
     trainyard validate MEASUREMENTS --json | python3 validation.py stacks planner/stacks
     trainyard validate MEASUREMENTS --json | python3 validation.py check validation.md planner/stacks
     trainyard validate MEASUREMENTS --json | python3 validation.py memory TRAINYARD MEASUREMENTS
 
-stacks writes into every stack's file how far off it was on each device: "judged". check exits 1 and
-says where a source's rows became fewer, or its error, order or regret worse than the page has it, by
-more than a thousandth, and where a stack's file says another error than was found. It also
-fails where a row is skipped for a reason of which HELP does not say what a person could do. memory runs the command of every row beside whose
-step the memory of a device was published, and compares.
+stacks writes the error on each device into every stack's file: "judged". check exits 1 and prints sources
+with fewer rows, or with an error, order or regret that is worse than on the page by more than a thousandth.
+It also fails if the error in a stack's file differs, or if a row is skipped for a reason that HELP does not
+explain. memory runs the command of every row with published memory per device, and compares.
 """
 import itertools
 import json
@@ -52,7 +51,7 @@ become fewer, or if an error, an order or a regret becomes worse than here by mo
 {skipped}
 """
 
-# What a person could do about a reason, by how it begins.
+# Advice for each reason, by its beginning.
 HELP = [
     ("not in the zoo, and on the fewest", "a workload file of the network (`workload import`), so that its work is known and not only its gradients"),
     ("batch per device not stated", "`batch` of the record, from the run's configuration"),

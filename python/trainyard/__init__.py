@@ -4,13 +4,13 @@
 
     plan = trainyard.plan("gpt2", "2x dgx-a100")
     plan.step_time_s            # seconds
-    plan.show()                 # what the program prints; in a notebook the report
+    plan.show()                 # prints the plan; in a notebook shows the report
     trainyard.estimate(plan)["summary"]
     trainyard.whatif("gpt2", "2x dgx-a100", vary={"hosts": [1, 2, 4]}).frame()
 
-Every function asks what the command of its name asks (trainyard COMMAND --help): keywords are its
-options, with _ for -. Answers are dicts, the documents of docs/schemas; seconds, bytes and flop are in
-the names of their keys. Failures are exceptions with the program's sentences.
+Every function runs the command of its name (trainyard COMMAND --help). Keywords are its options, with
+_ for -. Answers are dicts, the documents of docs/schemas; units such as seconds, bytes and FLOPs are in the
+names of their keys. Failures are exceptions with the program's messages.
 """
 
 import html as _html
@@ -70,7 +70,7 @@ def frame(rows):
 
 
 class _Files:
-    """Files for what has none: they go when the call is over."""
+    """Temporary files for documents; deleted at the end of the call."""
 
     def __enter__(self):
         self._folder = None
@@ -87,7 +87,7 @@ class _Files:
         return _os.path.join(self._folder.name, name)
 
     def word(self, value, name):
-        """A name or path as it is; a document as a file of it."""
+        """Returns a name or path unchanged, and the path of a file for a document."""
         if isinstance(value, (Workload, Cluster)):
             value = value.definition
         if isinstance(value, dict):
@@ -99,13 +99,13 @@ class _Files:
         return _os.fspath(value)
 
     def named(self, text):
-        """A document is called by its name, and not by that of a file that nobody sees."""
+        """Replaces temporary paths in a text by the names of their documents."""
         for path, name in self._names.items():
             text = text.replace(path, _json.dumps(name)[1:-1])
         return text
 
     def ask(self, words, progress=None):
-        """ask(), with documents by their names."""
+        """Calls ask() and replaces temporary paths by the names of their documents."""
         try:
             return self.named(ask(words, progress))
         except Error as error:
@@ -140,7 +140,7 @@ def _words(files, options):
 
 
 def command(name, *names, progress=None, **options):
-    """Any command: its document where it has one, else its text."""
+    """Runs any command. Returns its document with json=True, else its text."""
     with _Files() as files:
         words = [name] + [files.word(each, "file-%d" % i) for i, each in enumerate(names)]
         words += _words(files, options)
@@ -148,11 +148,11 @@ def command(name, *names, progress=None, **options):
     return Document(_json.loads(text)) if options.get("json") else text
 
 
-# ---- What is asked about -----------------------------------------------------------------------
+# ---- Workloads and clusters --------------------------------------------------------------------
 
 
 class Workload:
-    """A network: a name of the zoo ("gpt2", "gpt2 sequence=512"), a file, or a document."""
+    """A model: a name of the zoo ("gpt2", "gpt2 sequence=512"), a file, or a document."""
 
     _command = "workload"
 
@@ -161,12 +161,12 @@ class Workload:
 
     @classmethod
     def names(cls):
-        """What is known by name."""
+        """Known names."""
         return ask([cls._command, "list", "--quiet"]).split()
 
     @classmethod
     def load(cls, path):
-        """A file of Trainyard's or of another program."""
+        """Imports a file of Trainyard or of another program."""
         with _Files() as files:
             made = files.path("imported.json")
             ask([cls._command, "import", _os.fspath(path), "--output", made, "--quiet"])
@@ -174,12 +174,12 @@ class Workload:
                 return cls(_json.load(file))
 
     def document(self):
-        """The whole of it, as a dict."""
+        """The complete document, as a dict."""
         with _Files() as files:
             return Document(_json.loads(ask([self._command, "export", files.word(self.definition, self._command)])))
 
     def describe(self):
-        """Its figures, as a dict."""
+        """Summary figures, as a dict."""
         with _Files() as files:
             return Document(
                 _json.loads(ask([self._command, "show", files.word(self.definition, self._command), "--json"]))
@@ -230,7 +230,7 @@ def _notebook():
 
 
 class Plan(Document):
-    """A plan, which is what `trainyard plan -o` writes: other programs and commands read it."""
+    """A plan, as `trainyard plan -o` writes it; other programs and commands read it."""
 
     text = ""
 
@@ -241,11 +241,11 @@ class Plan(Document):
 
     @property
     def step_time_s(self):
-        """Simulated where it was, else estimated."""
+        """The simulated step time if there is one, else the estimate."""
         return (self.get("simulation") or self["prediction"])["step_time_s"]
 
     def frame(self):
-        """Candidates and their fates as a DataFrame."""
+        """Candidates and their results as a DataFrame."""
         return frame(self["candidates"])
 
     def estimate(self, **options):
@@ -255,11 +255,11 @@ class Plan(Document):
         return simulate(self, **options)
 
     def report(self, path, *others, **options):
-        """The report, a page of HTML, to a file; others are documents that it shows beside the plan."""
+        """Writes the report, an HTML page, to a file. `others` are further documents for the page."""
         command("report", self, *others, output=_os.fspath(path), quiet=True, **options)
 
     def html(self):
-        """The report as a text of HTML."""
+        """The report as HTML text."""
         with _Files() as files:
             path = files.path("report.html")
             self.report(path)
@@ -267,7 +267,7 @@ class Plan(Document):
                 return file.read()
 
     def show(self):
-        """What the program says of it; in a notebook the report."""
+        """Prints the plan; in a notebook shows the report."""
         display = _notebook()
         if display is None:
             print(self.text or ask_of_plan(self))
@@ -289,12 +289,12 @@ class Plan(Document):
 
 
 def ask_of_plan(plan_document):
-    """What estimate says of a plan, for plans that were loaded and not made here."""
+    """The text of `trainyard estimate`, for plans that were loaded from a file."""
     return command("estimate", plan_document)
 
 
 class WhatIf(Document):
-    """Rows of a table: the values that were varied, and the best plan's figures."""
+    """Rows of a table: the varied values, and the figures of the best plan."""
 
     def frame(self):
         rows = []
@@ -316,7 +316,7 @@ def plan(workload=None, cluster=None, progress=None, **options):
     """The best way to train a workload on a cluster.
 
     options: fix={"pp": 2}, global_batch=, precision=, objective=, top=, ... as `trainyard plan --help`.
-    Raises NoPlanError with the reason where nothing fits.
+    Raises NoPlanError with the reason if nothing fits.
     """
     with _Files() as files:
         path = files.path("plan.json")
@@ -326,7 +326,7 @@ def plan(workload=None, cluster=None, progress=None, **options):
             written = file.read()
         result = Plan(_json.loads(files.named(written)))
         if files.named(written) != written:
-            del result["digest"]  # of the plan with the names of files that are gone
+            del result["digest"]  # digest of the plan with the names of deleted files
     result.__dict__["text"] = text
     return result
 
@@ -336,22 +336,22 @@ def _document(name, *files, progress=None, **options):
 
 
 def estimate(plan, progress=None, **options):
-    """The plan's program walked with its costs: milliseconds of work."""
+    """Estimates a plan: its program with costs, without contention. Takes milliseconds."""
     return _document("estimate", plan, progress=progress, **options)
 
 
 def simulate(plan, progress=None, **options):
-    """The plan's program on a simulated network with contention: straggler=, jitter=, fail=, seeds=, ..."""
+    """Simulates a plan on a network with contention: straggler=, jitter=, fail=, seeds=, ..."""
     return _document("simulate", plan, progress=progress, **options)
 
 
 def memory(workload, cluster, progress=None, **options):
-    """Does it fit: bytes of every stage's devices by purpose."""
+    """Memory per device of every stage, by purpose."""
     return _document("memory", progress=progress, workload=workload, cluster=cluster, **options)
 
 
 def systems(workload, cluster, progress=None, **options):
-    """What every known system would make of it."""
+    """The plan of every known system."""
     return _document("systems", progress=progress, workload=workload, cluster=cluster, **options)
 
 
@@ -363,15 +363,15 @@ def whatif(workload, cluster, vary, progress=None, **options):
 
 
 def compare(plan, run, progress=None, **options):
-    """Predicted against measured; run is a file or document of `trainyard run`."""
+    """Compares prediction and measurement; `run` is a file or document of `trainyard run`."""
     return _document("compare", plan, run, progress=progress, **options)
 
 
 def score(plan, progress=None, **options):
-    """Time to target, money and energy of a plan."""
+    """Time to target, cost and energy of a plan."""
     return _document("score", plan, progress=progress, **options)
 
 
 def validate(path, progress=None):
-    """Predictions against published measurements."""
+    """Compares predictions with published measurements."""
     return _document("validate", path, progress=progress)

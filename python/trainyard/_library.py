@@ -1,7 +1,7 @@
-"""The shared library: where it is found, and how its one function is called.
+"""Finds the shared library and calls its one function.
 
-No compiler and no other package is needed: ctypes alone. Every function of trainyard asks the same
-question as the command of that name, and gets the same document.
+It uses ctypes only and needs no compiler and no other package. Every function of trainyard runs the
+command of that name and returns the same document.
 """
 
 import ctypes
@@ -21,13 +21,13 @@ class _Listener(ctypes.Structure):
 
 
 class Error(Exception):
-    """Something failed; the sentence is the program's. `exit_code` is what the program would end with."""
+    """A failure, with the program's message. `exit_code` is the exit code of the program."""
 
     exit_code = 1
 
 
 class UsageError(Error, ValueError):
-    """A word that has no meaning, or a value that it cannot have."""
+    """An unknown option, or an invalid value."""
 
     exit_code = 2
 
@@ -45,7 +45,7 @@ class NoPlanError(Error):
 
 
 class LibraryError(ImportError):
-    """The shared library is not there, or what it needs is not."""
+    """The shared library or one of its dependencies is missing."""
 
 
 _ERRORS = {kind.exit_code: kind for kind in (Error, UsageError, InputError, NoPlanError)}
@@ -53,7 +53,7 @@ _INTERRUPTED = 130
 
 
 def _places():
-    """Where the library may be, the nearest first: a path, and the folder of data beside it or None."""
+    """Places of the library, the nearest first: its path, and the folder of its data or None."""
     named = os.environ.get("TRAINYARD_LIBRARY")
     if named:
         yield named, None
@@ -75,8 +75,8 @@ def _places():
 
 
 def _open(path):
-    # OpenBLAS, which igraph brings along and nothing here uses, starts a thread for each core as it is
-    # loaded unless it is told not to.
+    # igraph links OpenBLAS, which nothing here uses. By default it starts a thread per core when it is
+    # loaded.
     before = os.environ.get("OPENBLAS_NUM_THREADS")
     os.environ["OPENBLAS_NUM_THREADS"] = "1"
     try:
@@ -135,7 +135,7 @@ def library():
 
 
 def version():
-    """Of the library."""
+    """Version of the library."""
     return library().ty_command_version().decode()
 
 
@@ -146,10 +146,10 @@ def _taken(handle):
 
 
 def ask(words, progress=None):
-    """What `trainyard WORDS...` prints, as text.
+    """Runs `trainyard WORDS...` and returns its output as text.
 
-    progress: called with a line now and then. What it raises, KeyboardInterrupt too, ends the command
-    and is raised here.
+    progress: receives lines on progress. An exception in it, also KeyboardInterrupt, ends the command and
+    is raised here.
     """
     raised = []
 
@@ -157,14 +157,14 @@ def ask(words, progress=None):
         if progress is not None and not raised:
             try:
                 progress(line.decode(errors="replace"))
-            except BaseException as error:  # it cannot pass through C; it is raised below
+            except BaseException as error:  # exceptions cannot pass through C; raised below
                 raised.append(error)
 
     def should_stop(_context):
         return bool(raised)
 
     def held(call):
-        # Python's own handler of Ctrl-C runs between two of its instructions: in the callback.
+        # Python handles Ctrl-C between two of its instructions, so it may raise in the callback.
         def guarded(context):
             try:
                 return call(context)

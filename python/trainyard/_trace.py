@@ -1,8 +1,8 @@
-"""A torch model as a workload: its modules, with the shapes that pass through them."""
+"""Converts a torch model to a workload: its modules, with the shapes of their inputs and outputs."""
 
 from ._library import UsageError
 
-_BYTES = 4  # of an element, as torch's usual float has
+_BYTES = 4  # per element: torch's default float
 
 
 def _torch():
@@ -14,7 +14,7 @@ def _torch():
 
 
 def _elements(value):
-    """Elements of all tensors in what a module was given or gave."""
+    """Number of elements of all tensors in a module's inputs or outputs."""
     if hasattr(value, "numel"):
         return value.numel()
     if isinstance(value, dict):
@@ -34,7 +34,7 @@ def _first(value):
 
 
 def _shape(value, samples):
-    """Of a sample: at most four dimensions, else the elements."""
+    """Shape of a sample: at most four dimensions, else its number of elements."""
     tensor = value if hasattr(value, "shape") else None
     sizes = [int(size) for size in tensor.shape[1:]] if tensor is not None else []
     if sizes and len(sizes) <= 4 and tensor.shape[0] == samples:
@@ -43,8 +43,8 @@ def _shape(value, samples):
 
 
 def _forward_flop(module, given, gave):
-    """Of a leaf, for all samples of the batch; a multiply-add is 2. Others than those that multiply: an
-    operation for each element they give."""
+    """FLOPs of a leaf module for all samples of the batch; a multiply-add counts 2. Modules without
+    products count one per output element."""
     name = type(module).__name__
     out = _elements(gave)
     if name == "Linear":
@@ -67,14 +67,14 @@ def _forward_flop(module, given, gave):
 
 
 def trace(model, batch, name=None, global_batch=None, dataset="synthetic"):
-    """A torch.nn.Module as a Workload, layer by layer in the order in which a forward pass calls them.
+    """Converts a torch.nn.Module to a Workload, layer by layer in the order of a forward pass.
 
-    model: any module. A leaf is a module without children (or one that torch computes as a whole, such as
-        MultiheadAttention); what stands between leaves in forward() is not seen, and counts nothing.
-    batch: what the model is called with: a tensor, or a tuple or dict of tensors, samples first.
-    global_batch: samples of a step (default: as many as are in the batch)
+    model: any module. A leaf is a module without children, or one that torch computes as one operation, such
+        as MultiheadAttention. Code between leaves in forward() is not seen and does not count.
+    batch: arguments of the model: a tensor, or a tuple or dict of tensors, with samples as first dimension.
+    global_batch: samples per step (default: those of the batch)
 
-    Layers have the parameters, activations and operations of their shapes; times are the planner's.
+    Layers have the parameters, activations and FLOPs of their shapes; the planner predicts their times.
     """
     torch = _torch()
     from . import Workload
@@ -88,7 +88,7 @@ def trace(model, batch, name=None, global_batch=None, dataset="synthetic"):
     def hook(path):
         def see(module, given, gave):
             own = [p for p in module.parameters() if id(p) not in counted]
-            counted.update(id(p) for p in own)  # a module that is called again brings no new ones
+            counted.update(id(p) for p in own)  # a second call of a module adds none
             flop = _forward_flop(module, given, gave) / samples
             bytes_in, bytes_out = (_BYTES * _elements(each) // samples for each in (given, gave))
             parameter_bytes = _BYTES * sum(p.numel() for p in own)
@@ -100,7 +100,7 @@ def trace(model, batch, name=None, global_batch=None, dataset="synthetic"):
                 "inputs": [len(layers) - 1] if layers else [],
                 "output_shape": _shape(gave, samples),
                 "forward_flop": flop,
-                # With weights the gradients of both, the input and the weights, are products as large.
+                # With weights, the gradients of inputs and of weights are one product of this size each.
                 "backward_flop": 2 * flop if own else flop,
                 "parameter_bytes": parameter_bytes,
                 "output_bytes": bytes_out,

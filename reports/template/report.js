@@ -74,7 +74,7 @@
   function lacking(title, filledBy) { missing.push([title, filledBy]); }
   function details(summary, ...children) { return el("details", null, el("summary", null, summary), children); }
 
-  /* Headings that begin with "<" are of columns of text. */
+  /* Headings of text columns begin with "<". */
   function table(headings, rows) {
     const isText = headings.map((h) => h[0] === "<");
     const cell = (value, i) => {
@@ -95,7 +95,7 @@
 
   /* ---- Charts --------------------------------------------------------------------------------- */
 
-  /* Okabe and Ito's palette, with a ninth and tenth of Tol's: colour-blind readers can tell them apart. */
+  /* Okabe and Ito's palette, with a ninth and tenth of Tol's: color-blind readers can distinguish them. */
   const palette = ["#0072b2", "#e69f00", "#009e73", "#cc79a7", "#56b4e9", "#d55e00", "#b5a800", "#8c8c8c", "#aa4499", "#44aa99"];
   const charts = [];
 
@@ -112,7 +112,7 @@
     charts.push({ plot, draw, figure });
     return figure;
   }
-  /* A chart that cannot be drawn says so, and its table is open. */
+  /* A chart that cannot be drawn prints a note and opens its table. */
   function drawChart(entry) {
     try {
       entry.plot.replaceChildren(entry.draw(Math.max(240, entry.plot.clientWidth - 2), entry.plot));
@@ -129,7 +129,7 @@
     const raw = span / count / base, power = Math.pow(10, Math.floor(Math.log10(raw)));
     return base * power * [1, 2, 5, 10].find((m) => m * power >= raw * 0.999);
   }
-  /* Times of one axis have one unit, and as many decimals as tell neighbors apart. */
+  /* Times of one axis have one unit, and enough decimals to distinguish neighbors. */
   function tickText(axis, step, value) {
     if (axis.unit !== "s" || axis.log) return formats[axis.unit](value);
     const [unit, name] = timeUnit(axis.max);
@@ -153,7 +153,7 @@
     return { at, ticks };
   }
   const shorten = (text, length) => (text.length > length ? text.slice(0, Math.max(1, length - 1)) + "…" : text);
-  /* The one frame of all charts with axes: scales x and y, ticks, grid lines and names of the axes. */
+  /* The frame of all charts with axes: scales x and y, ticks, grid lines and names of the axes. */
   function frame(width, height, xAxis, yAxis, more) {
     const left = yAxis.categories ? Math.min(width * 0.34, 14 + 6.2 * Math.max(...yAxis.categories.map((c) => c.length))) : 66;
     const area = { left, right: width - 14, top: (more && more.top) || 10, bottom: height - (xAxis.name ? 40 : 24) };
@@ -172,7 +172,7 @@
     return { root, x, y, area };
   }
   let patterns = 0;
-  /* Hatching, which tells stacked parts apart without colour. */
+  /* Hatching distinguishes stacked parts without color. */
   function hatching(root) {
     const id = "hatch-" + patterns++;
     root.prepend(svg("defs", null, svg("pattern", { id, width: 6, height: 6, patternUnits: "userSpaceOnUse", patternTransform: "rotate(45)" },
@@ -181,7 +181,7 @@
   }
   const colourOf = (s, i) => s.colour || palette[i % palette.length];
 
-  /* Horizontal bars over categories, stacked or beside each other, with a limit as a line. */
+  /* Horizontal bars over categories, stacked or next to each other, with a limit as a line. */
   function bars(o) {
     const used = o.series.filter((s) => s.values.some((v) => v > 0));
     const longest = Math.max(...o.categories.map((c, i) => (o.stacked ? sum(used.map((s) => s.values[i])) : Math.max(0, ...used.map((s) => s.values[i] || 0)))), 0);
@@ -220,7 +220,7 @@
     const points = kind === 2 ? [[0, -r - 1], [r + 1, r], [-r - 1, r]] : [[0, -r - 1], [r + 1, 0], [0, r + 1], [-r - 1, 0]];
     return svg("path", { d: "M" + points.map(([dx, dy]) => (x + dx) + " " + (y + dy)).join("L") + "Z", ...attributes });
   }
-  /* Lines over numbers or categories, with bands and marks; a line is broken where a value is missing. */
+  /* Lines over numbers or categories, with bands and marks; a missing value interrupts a line. */
   function lines(o) {
     const count = (o.categories || o.x).length, all = o.series.flatMap((s) => [...s.values, ...(s.high || [])]).filter(isNumber);
     const draw = (width) => {
@@ -310,7 +310,7 @@
     const found = documentsOf(schema)[0];
     return found ? found.content : undefined;
   }
-  /* What a cluster costs: { usd(seconds), energy(seconds) }, NaN if not known. */
+  /* Cost of a cluster: { usd(seconds), energy(seconds) }, NaN if not known. */
   function billOf(score) {
     const hour = score && isNumber(score.price_usd_per_hour) ? score.price_usd_per_hour : NaN;
     const power = score && score.power_w && isNumber(score.power_w.expected) ? score.power_w.expected : NaN;
@@ -455,7 +455,7 @@
       yName: "seconds per step", stacked: true, series: stageParts.map(([name, colour], i) => ({ name, colour, values: timeline.stage_parts.map((s) => s.seconds[i]) })) }));
   }
 
-  /* Colours of the operations, in the order of the program's: load, forward, recompute, ... */
+  /* Colors of the operations, in the program's order: load, forward, recompute, ... */
   const operationColours = { load: "#8c8c8c", forward: "#0072b2", recompute: "#56b4e9", backward: "#d55e00", send: "#cc79a7", receive: "#cc79a7", encode: "#b5a800",
     collective: "#009e73", decode: "#b5a800", update: "#e69f00", backward_input: "#d55e00", gather: "#44aa99", backward_weight: "#aa4499" };
   const [ROW, MEASURED, OPERATION, NAME, MICRO, START, READY, END, CRITICAL] = [0, 1, 2, 3, 4, 5, 6, 7, 8];
@@ -466,7 +466,7 @@
     return cutTable(["<stage replica and stream", "<instruction", "micro-batch", "<by", "start", "end", "waited"], items.map((i) => [timeline.rows[i[ROW]], timeline.names[i[NAME]], i[MICRO] < 0 ? "–" : i[MICRO],
       i[MEASURED] ? "measured" : "predicted", seconds(i[START] / 1e6), seconds(i[END] / 1e6), seconds((i[READY] - i[START]) / 1e6)]), MOST_INSTRUCTIONS, ": trainyard simulate --trace FILE writes all");
   }
-  /* Instructions over time; the part of the step that is in view is [from, to]. */
+  /* Instructions over time; the visible part of the step is [from, to]. */
   function timelineChart() {
     const length = timeline.length_us, view = { from: 0, to: length }, half = timeline.is_measured ? 2 : 1;
     let entry = null;
@@ -646,7 +646,7 @@
     if (!plan || !plan.candidates.length) return lacking("Alternatives", "a plan that was searched for");
     const all = plan.candidates.map(([name, estimated, simulated, bytes, reason, isFront]) => ({ name, estimated, simulated, bytes, reason, isFront, step: simulated > 0 ? simulated : estimated }));
     const chosen = all[0], faster = all.slice(1).filter((c) => c.step > 0 && c.step < chosen.step);
-    /* Only by an estimate, compared with a simulation: not a point of the front. */
+    /* An estimate compared with a simulation is not a point of the Pareto front. */
     const isDoubtful = (c) => faster.includes(c) && !(c.simulated > 0) && chosen.simulated > 0;
     const points = all.filter((c) => c.step > 0 && c.bytes > 0);
     const kindOf = (c) => (c === chosen ? 0 : c.isFront && !isDoubtful(c) ? 1 : c.simulated > 0 ? 2 : 3);
@@ -668,13 +668,13 @@
 
   /* ---- What if -------------------------------------------------------------------------------- */
 
-  /* "8", "x0.5", "100Gb/s": a number, perhaps with a unit. */
+  /* "8", "x0.5", "100Gb/s": a number with an optional unit. */
   const isQuantity = (text) => /^x?[0-9.]+[^ \-:@0-9]*$/.test(text);
   function readWhatif(document_) {
     const root = document_.content, axes = root.vary.map((v) => ({ key: v.key, values: v.values, isOrdered: v.values.every(isQuantity) }));
     const total = axes.reduce((n, a) => n * a.values.length, 1), answers = Array.from({ length: total }, () => null);
     for (const row of root.rows) answers[axes.reduce((n, a) => n * a.values.length + a.values.indexOf(row.values[a.key]), 0)] = row;
-    /* Quantities come before names along the abscissa, more values before fewer. */
+    /* Order of the x axis: quantities before names, then more values before fewer. */
     const x = axes.reduce((best, a, i) => (a.isOrdered !== axes[best].isOrdered ? a.isOrdered : a.values.length > axes[best].values.length) ? i : best, 0);
     const valuesOf = (index) => axes.map((a, i) => a.values[Math.floor(index / axes.slice(i + 1).reduce((n, b) => n * b.values.length, 1)) % a.values.length]);
     return { path: document_.path, question: root.question || {}, axes, answers, x, valuesOf, text: (index) => axes.map((a, i) => a.key + "=" + valuesOf(index)[i]).join(", ") };
@@ -714,7 +714,7 @@
     return lines({ id: "scaling-" + number, caption: "Scaling: throughput per device compared with the first point", alternative: "Lines of scaling efficiency, with the ideal at 100 %", xName: axis.key,
       categories: axis.values, unit: "share", yName: "efficiency", series: efficiency.concat([{ name: "ideal", values: axis.values.map(() => 1), colour: "#8c8c8c", dashed: true }]) });
   }
-  /* A slider per varied key; time and cost of a training follow from the combination's own figures. */
+  /* A slider per varied key; time and cost of a training follow from the figures of the combination. */
   function sliders(w) {
     const result = el("div", { class: "result", "aria-live": "polite" }), chosen = w.axes.map(() => 0), training = { tokens: NaN, price: NaN };
     const hasTokens = w.answers.some((r) => r && r.tokens_per_s > 0), amount = hasTokens ? ["tokens", "billion tokens", 1e9] : ["samples", "million samples", 1e6];
