@@ -1,4 +1,4 @@
-/* Predicted against measured collectives: every row of the logs and records of a data folder.
+/* Compares predicted and measured collectives: every row of the logs and records of a data folder.
  *     bench_collectives DATA [--fit]
  * prints the errors of NCCL's own model and of the calibrated model by log and record.
  * docs/design/collectives.md has the totals. Rows of 1 MiB and more are apart from smaller ones,

@@ -3,7 +3,7 @@
  * Launch files from templates: a target is a row of the table in launch.c and its files in
  * templates/. The values that fill them are computed once per plan. Internal to reports/.
  *
- *     l.values: the values of the plan, by name        (launch_values.c, launch_megatron.c)
+ *     l.values: the values of the plan, by name       (launch_values.c, launch_megatron.c)
  *     ty_launch_render("torchrun", "launch.sh", ...)  (launch_render.c)
  */
 #ifndef TY_REPORTS_LAUNCH_H
