@@ -74,7 +74,7 @@ write("planner/lower/schedule_turns.c", '''\
 
 ty_status ty_schedule_turns(ty_lowering *l)
 {
-    ty_lower_pass pass = {.stage = l->position};
+    ty_lower_pass pass = {.stage = l->pipeline_rank};
     ty_status status = TY_OK;
 
     for (; pass.micro_batch < l->micro_batches; pass.micro_batch++) {
