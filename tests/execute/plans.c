@@ -62,139 +62,6 @@ const char *narrow(const char *workload)
     return workload;
 }
 
-void must(bool holds, const char *what, const char *detail)
-{
-    if (!holds) {
-        fprintf(stderr, "%s: %s\n", what, detail);
-        abort();
-    }
-}
-
-/* Of rows an embedding has a bucket of its own, and all others are uncompressed. */
-static bool divide_rows(ty_plan *plan, const plan_shape *shape, ty_bucket *bucket);
-
-static void add_bucket(ty_plan *plan, const plan_shape *shape, ty_bucket bucket)
-{
-    if (divide_rows(plan, shape, &bucket))
-        return;
-    bucket.algorithm = shape->algorithm;
-    bucket.compression = bucket.compression.kind == TY_COMPRESSION_ROWS   ? bucket.compression
-                         : shape->compression.kind == TY_COMPRESSION_ROWS ? (ty_compression){0}
-                                                                          : shape->compression;
-    bucket.gradient_bytes = ty_bucket_gradient_bytes(plan, &bucket);
-    if (bucket.gradient_bytes > 0)
-        plan->buckets[plan->bucket_count++] = bucket;
-}
-
-static bool divide_rows(ty_plan *plan, const plan_shape *shape, ty_bucket *bucket)
-{
-    const uint32_t first = bucket->first_layer, end = first + bucket->layer_count;
-    ty_bucket part = *bucket;
-
-    if (shape->compression.kind != TY_COMPRESSION_ROWS ||
-        bucket->compression.kind == TY_COMPRESSION_ROWS)
-        return false;
-    for (uint32_t l = end; l-- > first;) {
-        if (ty_rows_check(plan, l, NULL) != TY_OK)
-            continue;
-        part.first_layer = l + 1;
-        part.layer_count = end - l - 1;
-        if (part.layer_count > 0)
-            add_bucket(plan, shape, part);
-        part.first_layer = l;
-        part.layer_count = 1;
-        part.compression = shape->compression;
-        add_bucket(plan, shape, part);
-        part.first_layer = first;
-        part.layer_count = l - first;
-        part.compression = (ty_compression){0};
-        if (part.layer_count > 0)
-            add_bucket(plan, shape, part);
-        return true;
-    }
-    return false;
-}
-
-/* Experts that ranks divide have a bucket behind that of all else in their layers. */
-static void add_layers(ty_plan *plan, const plan_shape *shape, ty_bucket bucket)
-{
-    uint64_t experts = 0;
-
-    add_bucket(plan, shape, bucket);
-    for (uint32_t l = 0; l < bucket.layer_count; l++)
-        experts += ty_layer_expert_elements(plan, bucket.first_layer + l);
-    bucket.of_experts = true;
-    if (experts > 0 && shape->experts > 1)
-        add_bucket(plan, shape, bucket);
-}
-
-/* Whether a bag that ranks divide comes before a layer and another behind. */
-static bool cuts_tables(const ty_plan *plan, uint32_t layer)
-{
-    const uint32_t first = ty_plan_tables(plan).first_bag;
-    bool is_behind = false;
-
-    for (uint32_t l = layer; l < plan->workload->layer_count; l++)
-        is_behind = is_behind || plan->workload->layers[l].kind == TY_LAYER_EMBEDDING_BAG;
-    return first < layer && is_behind;
-}
-
-/* As many layers each as can be, from the stage's last layer with parameters to its first that is
- * not frozen. */
-static void add_buckets(ty_plan *plan, const plan_shape *shape, uint32_t stage)
-{
-    const ty_plan_stage *own = &plan->stages[stage];
-    uint32_t end = own->first_layer + own->layer_count, left = shape->buckets;
-    uint32_t first = own->first_layer > shape->frozen ? own->first_layer : shape->frozen;
-
-    for (; left > 0 && end > first; left--) {
-        uint32_t count = (end - first + left - 1) / left;
-
-        while (cuts_tables(plan, end - count))
-            count++;
-        add_layers(plan, shape,
-                   (ty_bucket){.stage = stage,
-                               .first_layer = end - count,
-                               .layer_count = count,
-                               .tied_stage = TY_NO_STAGE});
-        end -= count;
-    }
-}
-
-static void add_stages(ty_plan *plan, const plan_shape *shape)
-{
-    const uint32_t limit = sizeof shape->replicas / sizeof shape->replicas[0];
-
-    while (plan->stage_count < limit && shape->replicas[plan->stage_count] > 0)
-        plan->stage_count++;
-    plan->stages = ty_alloc(plan->stage_count, sizeof *plan->stages);
-    for (uint32_t s = 0; s < plan->stage_count; s++) {
-        ty_plan_stage *stage = &plan->stages[s];
-        uint32_t end = s + 1 < plan->stage_count ? shape->cuts[s] : plan->workload->layer_count;
-
-        stage->first_layer = s == 0 ? 0 : shape->cuts[s - 1];
-        stage->layer_count = end - stage->first_layer;
-        stage->replicas = shape->replicas[s];
-        stage->recompute = shape->recompute;
-        stage->recompute_blocks = shape->recompute_blocks;
-        stage->devices =
-            ty_alloc((size_t)stage->replicas * ty_plan_replica_ranks(plan), sizeof *stage->devices);
-        for (uint32_t d = 0; d < stage->replicas * ty_plan_replica_ranks(plan); d++)
-            stage->devices[d] = ty_plan_first_replica(plan, s) * ty_plan_replica_ranks(plan) + d;
-    }
-}
-
-static void add_cluster(ty_plan *plan, const char *description)
-{
-    ty_error error = {0};
-
-    plan->cluster_name = ty_strdup(description != NULL ? description : "this process");
-    if (description == NULL)
-        description = "host:1 gpu:64 @v100-sxm2-16gb nvlink2 edr100";
-    must(ty_cluster_open(description, NULL, &plan->cluster, &error) == TY_OK, description,
-         error.message);
-}
-
 static char *path_in(const char *directory, const char *name)
 {
     char path[512];
@@ -222,65 +89,26 @@ ty_workload *open_workload(const char *workload)
 
 ty_plan *make_plan(const char *workload, const plan_shape *shape)
 {
-    ty_plan *plan = ty_alloc(1, sizeof *plan);
+    const char *cluster_text =
+        shape->cluster != NULL ? shape->cluster : "host:1 gpu:64 @v100-sxm2-16gb nvlink2 edr100";
+    ty_workload *opened = open_workload(workload);
+    ty_cluster *cluster = NULL;
+    ty_plan *plan;
     ty_error error = {0};
 
-    plan->workload = open_workload(workload);
-    if (plan->workload->input_kind == TY_INPUT_TOKEN) {
-        ty_free(plan->workload->dataset);
-        plan->workload->dataset = ty_strdup("synthetic");
+    if (opened->input_kind == TY_INPUT_TOKEN) {
+        ty_free(opened->dataset);
+        opened->dataset = ty_strdup("synthetic");
     }
     for (uint32_t layer = 0; layer < shape->frozen; layer++)
-        plan->workload->layers[layer].is_frozen = true;
+        opened->layers[layer].is_frozen = true;
     if (shape->local_steps > 0)
-        plan->workload->local_steps = shape->local_steps;
-    must(ty_workload_digest(plan->workload, &plan->workload_digest, &error) == TY_OK, workload,
+        opened->local_steps = shape->local_steps;
+    must(ty_cluster_open(cluster_text, NULL, &cluster, &error) == TY_OK, cluster_text,
          error.message);
-    must(ty_stack_open(TY_WORKER_STACK, &plan->stack, &error) == TY_OK, workload, error.message);
-    add_cluster(plan, shape->cluster);
-    plan->strategy = ty_strdup(shape->name);
-    plan->schedule = shape->schedule;
-    plan->global_batch = shape->global_batch;
-    plan->micro_batch_size = shape->micro_batch_size;
-    plan->micro_batches = shape->global_batch / shape->micro_batch_size;
-    plan->optimizer = plan->workload->optimizer;
+    plan = plan_of(opened, cluster, shape);
     /* The usual rate for the usual batch; tests have smaller ones and should not diverge. */
-    plan->optimizer.learning_rate *= (double)shape->global_batch / plan->workload->global_batch;
-    plan->seed = 42;
-    plan->virtual_stages = shape->virtual_stages;
-    plan->zero = shape->zero;
-    plan->staleness = shape->staleness;
-    plan->tensor_parallel = shape->tp;
-    plan->sequence_parallel = shape->divides_sequence;
-    plan->context_parallel = shape->contexts;
-    plan->expert_parallel = shape->experts;
-    plan->table_shard = shape->tables;
-    plan->lag = shape->lag;
-    add_stages(plan, shape);
-    plan->servers.count = shape->servers;
-    plan->servers.shard = shape->shard;
-    if (shape->servers > 0)
-        plan->servers.devices = ty_alloc(shape->servers, sizeof *plan->servers.devices);
-    for (uint32_t k = 0; k < shape->servers; k++)
-        plan->servers.devices[k] = ty_plan_rank_count(plan) + k;
-    plan->buckets = ty_alloc(2 * plan->stage_count * shape->buckets + plan->workload->layer_count,
-                             sizeof *plan->buckets);
-    for (uint32_t s = 0; s < plan->stage_count; s++)
-        add_buckets(plan, shape, s);
-    for (uint32_t layer = 0; layer < plan->workload->layer_count; layer++) {
-        uint32_t tied_stage = ty_plan_tied_stage(plan, layer);
-        if (tied_stage != TY_NO_STAGE)
-            add_bucket(plan, shape,
-                       (ty_bucket){.stage = ty_plan_stage_of_layer(plan, layer),
-                                   .first_layer = layer,
-                                   .layer_count = 1,
-                                   .tied_stage = tied_stage});
-    }
-    must(ty_plan_check(plan, shape->name, &error) == TY_OK, shape->name, error.message);
-    if (shape->is_reversed)
-        plan->exchange_order = ty_alloc(plan->bucket_count, sizeof *plan->exchange_order);
-    for (uint32_t b = 0; b < plan->bucket_count && shape->is_reversed; b++)
-        plan->exchange_order[b] = plan->bucket_count - 1 - b;
+    plan->optimizer.learning_rate *= (double)plan->global_batch / opened->global_batch;
     return plan;
 }
 

@@ -10,7 +10,7 @@ endif()
 set(ty_gpu_sources gpu/gpu_cases.c gpu/gpu_common.c gpu/gpu_attention.c gpu/gpu_passes.c gpu/gpu_parallel.c
     gpu/gpu_updates.c gpu/gpu_codecs.c gpu/gpu_plans.c gpu/gpu_schedules.c gpu/gpu_graphs.c gpu/gpu_bench.c
     gpu/gpu_links.c gpu/gpu_sweep.c gpu/gpu_counts.c execute/rank_threads.c execute/crowd.c execute/emulation.c
-    execute/rank_hub.c execute/network.c execute/plans.c)
+    execute/rank_hub.c execute/network.c execute/plans.c plan_shape.c)
 list(TRANSFORM ty_gpu_sources PREPEND ${CMAKE_CURRENT_LIST_DIR}/../)
 add_executable(gpu_cases EXCLUDE_FROM_ALL ${ty_gpu_sources})
 target_link_libraries(gpu_cases PRIVATE ty_emulated trainyard::execute trainyard::planner
