@@ -2,30 +2,13 @@
 #ifndef TY_TEST_PLANS_H
 #define TY_TEST_PLANS_H
 
+#include "../plan_shape.h"
+
 #include "ty_planner.h"
 
 #define MAX_STAGES 4
-#define MAX_SHAPE_STAGES 16 /* with interleaving */
 
-/* A plan in short: a chain whose layer i has (i + 1) * 1000 parameters and whose cuts carry 400
-   bytes per sample, in micro-batches of two samples. */
-typedef struct plan_shape {
-    ty_schedule schedule;
-    uint32_t stage_count;
-    uint32_t virtual_stages; /* 0: 1; stage_count counts them all */
-    uint32_t zero, staleness;
-    uint32_t replicas[MAX_SHAPE_STAGES];
-    uint32_t layers[MAX_SHAPE_STAGES];
-    uint32_t buckets[MAX_SHAPE_STAGES]; /* of each stage, at most its layers */
-    uint32_t micro_batches;
-    ty_compression compression; /* ratio, rank 0: usual ones */
-    bool is_tied; /* the last layer uses the first one's matrix; needs two stages, and two
-                     layers in the first one */
-    bool is_recomputed, is_by_operator;
-    uint32_t recompute_blocks;
-} plan_shape;
-
-/* Aborts when memory runs out: tests of failing allocation make their plans before. */
+/* A chain of the shape's layers, on a host of 64 GPUs. */
 ty_plan *make_plan(const plan_shape *shape);
 
 /* A reproducible stream of numbers: xorshift64* (Vigna, 2016). */

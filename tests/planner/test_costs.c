@@ -289,13 +289,12 @@ static const char two_hosts[] =
 /* Layers 0 and 1 on a0 and a1, layers 2 and 3 on b0; (i + 1) ms forward and twice that backward a
    sample, two samples a micro-batch. */
 static const plan_shape two_plus_one = {.schedule = TY_GPIPE,
-                                        .stage_count = 2,
                                         .replicas = {2, 1},
                                         .layers = {2, 2},
-                                        .buckets = {1, 1},
+                                        .buckets = 1,
                                         .micro_batches = 2,
                                         .compression.kind = TY_COMPRESSION_FP16,
-                                        .is_recomputed = true};
+                                        .recompute = TY_RECOMPUTE_FULL};
 
 typedef struct cost_case {
     ty_plan *plan;
@@ -374,9 +373,10 @@ Test(costs, recompute_of_segments)
     cost_case c;
     double seconds[3] = {0};
 
-    shape.stage_count = 1;
     shape.replicas[0] = 1;
+    shape.replicas[1] = 0;
     shape.layers[0] = 6;
+    shape.layers[1] = 0;
     shape.recompute_blocks = 1;
     c = open_case(&shape);
     cr_assert_eq(ty_cluster_open("1x dgx-a100", NULL, &c.cluster, NULL), TY_OK);

@@ -66,30 +66,27 @@ static const struct {
 } programs[] = {
     {"data parallel, two fp16 buckets",
      {.schedule = TY_ONE_F_ONE_B,
-      .stage_count = 1,
       .replicas = {2},
       .layers = {3},
-      .buckets = {2},
+      .buckets = 2,
       .micro_batches = 4,
       .compression.kind = TY_COMPRESSION_FP16},
-     {"L0 F0@0 B0[0-2] L1 F1@3 B1[2-2] E0@5 C0@6 D0@7 B1[0-1] E1@9 C1@10 D1@11 U0@8 U1@12"}},
+     {"L0 F0@0 B0[0-2] L1 F1@3 B1[1-2] E0@5 C0@6 D0@7 B1[0-0] E1@9 C1@10 D1@11 U0@8 U1@12"}},
     {"one device, nothing to exchange",
      {.schedule = TY_GPIPE,
-      .stage_count = 1,
       .replicas = {1},
       .layers = {3},
-      .buckets = {2},
+      .buckets = 2,
       .micro_batches = 3,
       .compression.kind = TY_COMPRESSION_TOP_K},
      {"L0 F0@0 L1 F1@2 L2@1 F2@4 B2[0-2] B1[0-2] B0[0-2] U0 U1"}},
     {"gpipe 2+1 with recompute",
      {.schedule = TY_GPIPE,
-      .stage_count = 2,
       .replicas = {2, 1},
       .layers = {2, 2},
-      .buckets = {1, 1},
+      .buckets = 1,
       .micro_batches = 2,
-      .is_recomputed = true},
+      .recompute = TY_RECOMPUTE_FULL},
      {"L0 F0@0 S>0@1 r<0 R0[0-1] B0[0-1]@3 C0@5 U0@6",
       "L0 r>0 F0@0,1 L1 r>1 F1@3,4 R1[2-3] B1[2-3] S<1@7 R0[2-3] B0[2-3] S<0@10 U1"}},
     /* Blocks of two layers from 1 on, as 0 is like none; what is behind them has just been made by
@@ -97,24 +94,22 @@ static const struct {
        rest is still there. */
     {"data parallel, segments of blocks",
      {.schedule = TY_ONE_F_ONE_B,
-      .stage_count = 1,
       .replicas = {2},
       .layers = {6},
-      .buckets = {3},
+      .buckets = 3,
       .micro_batches = 4,
-      .is_recomputed = true,
+      .recompute = TY_RECOMPUTE_FULL,
       .recompute_blocks = 1},
      {"L0 F0@0 B0[5-5] R0[3-4] B0[3-4] R0[0-2] B0[0-2] L1 F1@7 B1[5-5] R1[3-4] B1[4-4] C0@11 "
       "B1[3-3] R1[0-2] B1[2-2] C1@15 B1[0-1] C2@17 U0@12 U1@16 U2@18"}},
     /* The first stage's gradient is on its way while its last segment is made again. */
     {"gpipe 1+1, segments of blocks",
      {.schedule = TY_GPIPE,
-      .stage_count = 2,
       .replicas = {1, 1},
       .layers = {4, 3},
-      .buckets = {1, 1},
+      .buckets = 1,
       .micro_batches = 2,
-      .is_recomputed = true,
+      .recompute = TY_RECOMPUTE_FULL,
       .recompute_blocks = 1},
      {"L0 F0@0 S>0@1 L1 F1@3 S>1@4 r<1 R1[3-3] B1[3-3]@6 R1[0-2] B1[0-2] r<0 R0[3-3] B0[3-3]@11 "
       "R0[0-2] B0[0-2] U0",
@@ -122,20 +117,18 @@ static const struct {
       "S<0@13 U1"}},
     {"1f1b 1+2, tied weight",
      {.schedule = TY_ONE_F_ONE_B,
-      .stage_count = 2,
       .replicas = {1, 2},
       .layers = {2, 3},
-      .buckets = {1, 2},
+      .stage_buckets = {1, 2},
       .micro_batches = 2,
       .is_tied = true},
      {"L0 F0@0 S>0@1 L1 F1@3 S>1@4 r<0 B0[0-1]@6 r<1 B1[0-1]@8 C3@9 U0 U3@10",
       "L0 r>0 F0@0,1 B0[3-4] C1@3 B0[2-2] S<0@5 C2@5 C3@5 U1@4 U2@7 U3@8"}},
     {"middle stage loads nothing",
      {.schedule = TY_ONE_F_ONE_B,
-      .stage_count = 3,
       .replicas = {1, 1, 1},
       .layers = {1, 1, 1},
-      .buckets = {1, 1, 1},
+      .buckets = 1,
       .micro_batches = 1},
      {"L0 F0@0 S>0@1 r<0 B0[0-0]@3 U0", "r>0 F0@0 S>0@1 r<0 B0[1-1]@3 S<0@4 U1",
       "L0 r>0 F0@0,1 B0[2-2] S<0@3 U2"}},
@@ -161,29 +154,26 @@ static const struct {
 } orders[] = {
     {"1f1b 1+1+1",
      {.schedule = TY_ONE_F_ONE_B,
-      .stage_count = 3,
       .replicas = {1, 1, 1},
       .layers = {1, 1, 1},
-      .buckets = {1, 1, 1},
+      .buckets = 1,
       .micro_batches = 4},
      {"F0 F1 F2 B0[0-0] F3 B1[0-0] B2[0-0] B3[0-0] U0",
       "F0 F1 B0[1-1] F2 B1[1-1] F3 B2[1-1] B3[1-1] U1",
       "F0 B0[2-2] F1 B1[2-2] F2 B2[2-2] F3 B3[2-2] U2"}},
     {"1f1b 1+2+1",
      {.schedule = TY_ONE_F_ONE_B,
-      .stage_count = 3,
       .replicas = {1, 2, 1},
       .layers = {1, 1, 1},
-      .buckets = {1, 1, 1},
+      .buckets = 1,
       .micro_batches = 4},
      {"F0 F1 F2 F3 B0[0-0] B1[0-0] B2[0-0] B3[0-0] U0", "F0 F1 B0[1-1] B1[1-1] U1",
       "F0 B0[2-2] F1 B1[2-2] F2 B2[2-2] F3 B3[2-2] U2"}},
     {"fewer micro-batches than stages",
      {.schedule = TY_ONE_F_ONE_B,
-      .stage_count = 3,
       .replicas = {1, 1, 1},
       .layers = {1, 1, 1},
-      .buckets = {1, 1, 1},
+      .buckets = 1,
       .micro_batches = 2},
      {"F0 F1 B0[0-0] B1[0-0] U0", "F0 F1 B0[1-1] B1[1-1] U1", "F0 B0[2-2] F1 B1[2-2] U2"}},
 };
@@ -221,13 +211,13 @@ Test(lower, micro_batches_in_flight)
         for (uint32_t m = 1; m <= 2 * MAX_STAGES; m++) {
             for (int schedule = 0; schedule < TY_SCHEDULE_COUNT; schedule++) {
                 plan_shape shape = {
-                    .schedule = (ty_schedule)schedule, .stage_count = p, .micro_batches = m};
+                    .schedule = (ty_schedule)schedule, .buckets = 1, .micro_batches = m};
                 ty_plan *plan;
                 ty_program *program;
                 if (schedule == TY_INTERLEAVED || (schedule == TY_PIPEDREAM_2BW && m < p))
                     continue;
                 for (uint32_t s = 0; s < p; s++)
-                    shape.replicas[s] = shape.layers[s] = shape.buckets[s] = 1;
+                    shape.replicas[s] = shape.layers[s] = 1;
                 plan = make_plan(&shape);
                 program = lower("in flight", plan);
                 for (uint32_t s = 0; s < p; s++) {
@@ -246,10 +236,9 @@ Test(lower, micro_batches_in_flight)
 Test(lower, payloads)
 {
     plan_shape shape = {.schedule = TY_GPIPE,
-                        .stage_count = 2,
                         .replicas = {2, 2},
                         .layers = {2, 2},
-                        .buckets = {1, 1},
+                        .buckets = 1,
                         .micro_batches = 2,
                         .compression.kind = TY_COMPRESSION_FP16};
     ty_plan *plan = make_plan(&shape);
@@ -281,12 +270,8 @@ Test(lower, payloads)
 
 Test(lower, frozen_layers_are_not_updated)
 {
-    plan_shape shape = {.schedule = TY_GPIPE,
-                        .stage_count = 1,
-                        .replicas = {2},
-                        .layers = {4},
-                        .buckets = {4},
-                        .micro_batches = 2};
+    plan_shape shape = {
+        .schedule = TY_GPIPE, .replicas = {2}, .layers = {4}, .buckets = 4, .micro_batches = 2};
     ty_plan *plan = make_plan(&shape);
     ty_program *program;
 
@@ -305,11 +290,10 @@ Test(lower, frozen_layers_are_not_updated)
 Test(lower, frozen_stages_have_no_backward)
 {
     plan_shape shape = {.schedule = TY_ONE_F_ONE_B,
-                        .stage_count = 3,
                         .replicas = {1, 1, 1},
                         .layers = {1, 1, 2},
-                        .buckets = {1, 1, 1},
-                        .is_recomputed = true,
+                        .buckets = 1,
+                        .recompute = TY_RECOMPUTE_FULL,
                         .micro_batches = 2};
     ty_plan *plan = make_plan(&shape);
     ty_program *program;
@@ -364,12 +348,8 @@ Test(lower, frozen_stages_have_no_backward)
 /* After local steps weights are averaged: all buckets leave when the whole backward is over. */
 Test(lower, local_steps_exchange_at_the_end)
 {
-    plan_shape shape = {.schedule = TY_GPIPE,
-                        .stage_count = 1,
-                        .replicas = {2},
-                        .layers = {4},
-                        .buckets = {2},
-                        .micro_batches = 2};
+    plan_shape shape = {
+        .schedule = TY_GPIPE, .replicas = {2}, .layers = {4}, .buckets = 2, .micro_batches = 2};
     ty_plan *plan = make_plan(&shape);
     ty_program *program;
 
@@ -384,12 +364,8 @@ Test(lower, local_steps_exchange_at_the_end)
 /* A population: forwards, then an all-gather of the scores of each replica's four samples. */
 Test(lower, evolution_exchanges_scores)
 {
-    plan_shape shape = {.schedule = TY_GPIPE,
-                        .stage_count = 1,
-                        .replicas = {2},
-                        .layers = {4},
-                        .buckets = {1},
-                        .micro_batches = 4};
+    plan_shape shape = {
+        .schedule = TY_GPIPE, .replicas = {2}, .layers = {4}, .buckets = 1, .micro_batches = 4};
     ty_plan *plan = make_plan(&shape);
     ty_program *program;
     ty_error error = {0};
@@ -412,18 +388,19 @@ Test(lower, evolution_exchanges_scores)
 
 static ty_plan *plan_of_actors(uint32_t actors, uint32_t learners, uint32_t lag)
 {
-    const plan_shape shape = {.schedule = TY_ONE_F_ONE_B,
-                              .stage_count = actors > 0 ? 2 : 1,
-                              .replicas = {actors > 0 ? actors : learners, learners},
-                              .layers = {actors > 0 ? 0 : 2, 2},
-                              .buckets = {1, 1},
-                              .micro_batches = 4};
-    ty_plan *plan = make_plan(&shape);
+    plan_shape shape = {.schedule = TY_ONE_F_ONE_B,
+                        .replicas = {learners},
+                        .buckets = 1,
+                        .lag = lag,
+                        .micro_batches = 4};
+    ty_workload *workload = chain_workload(2, false);
 
-    plan->workload->learning = TY_LEARNING_REINFORCEMENT;
-    plan->lag = lag;
-    cr_assert_eq(ty_workload_digest(plan->workload, &plan->workload_digest, NULL), TY_OK);
-    return plan;
+    workload->learning = TY_LEARNING_REINFORCEMENT;
+    if (actors > 0) {
+        shape.replicas[0] = actors;
+        shape.replicas[1] = learners;
+    }
+    return plan_of(workload, NULL, &shape);
 }
 
 static const ty_instruction *first_of(const ty_program *program, uint32_t stage, ty_op op,
@@ -612,12 +589,8 @@ Test(lower, bad_plans_are_refused)
     };
 
     for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
-        plan_shape shape = {.schedule = TY_GPIPE,
-                            .stage_count = 1,
-                            .replicas = {2},
-                            .layers = {3},
-                            .buckets = {2},
-                            .micro_batches = 4};
+        plan_shape shape = {
+            .schedule = TY_GPIPE, .replicas = {2}, .layers = {3}, .buckets = 2, .micro_batches = 4};
         ty_plan *plan = make_plan(&shape);
         ty_program *program = NULL;
         ty_error error = {0};
@@ -637,10 +610,9 @@ Test(lower, bad_plans_are_refused)
 Test(lower, memory_may_run_out_anywhere)
 {
     plan_shape shape = {.schedule = TY_ONE_F_ONE_B,
-                        .stage_count = 2,
                         .replicas = {1, 2},
                         .layers = {2, 3},
-                        .buckets = {1, 2},
+                        .stage_buckets = {1, 2},
                         .micro_batches = 4,
                         .is_tied = true,
                         .compression.kind = TY_COMPRESSION_FP16};
@@ -674,13 +646,12 @@ Test(lower, updates_come_late)
 
     for (size_t i = 0; i < sizeof schedules / sizeof schedules[0]; i++)
         for (uint32_t staleness = 1; staleness <= 5; staleness++) {
-            const bool is_interleaved = schedules[i] == TY_INTERLEAVED;
+            const uint32_t more = schedules[i] == TY_INTERLEAVED ? 2 : 0;
             const plan_shape shape = {.schedule = schedules[i],
-                                      .stage_count = is_interleaved ? 4 : 2,
-                                      .virtual_stages = is_interleaved ? 2 : 0,
-                                      .replicas = {2, 2, 2, 2},
-                                      .layers = {2, 2, 2, 2},
-                                      .buckets = {2, 2, 2, 2},
+                                      .virtual_stages = more,
+                                      .replicas = {2, 2, more, more},
+                                      .layers = {2, 2, more, more},
+                                      .buckets = 2,
                                       .micro_batches = 8,
                                       .compression.kind = TY_COMPRESSION_POWERSGD,
                                       .staleness = staleness};
@@ -726,12 +697,11 @@ Test(lower, checker_sees_that_activations_are_there)
         {"from its middle", 1, LATER, "expected each layer of the segment from layer 0 on"},
     };
     const plan_shape shape = {.schedule = TY_GPIPE,
-                              .stage_count = 2,
                               .replicas = {1, 1},
                               .layers = {4, 3},
-                              .buckets = {1, 1},
+                              .buckets = 1,
                               .micro_batches = 2,
-                              .is_recomputed = true,
+                              .recompute = TY_RECOMPUTE_FULL,
                               .recompute_blocks = 1};
 
     for (size_t r = 0; r < sizeof rows / sizeof rows[0]; r++) {

@@ -24,10 +24,9 @@ static ty_plan *random_plan(random_numbers *numbers)
 {
     const uint32_t buckets = 1 + random_below(numbers, MOST_BUCKETS);
     const plan_shape shape = {.schedule = random_below(numbers, 2) == 0 ? TY_GPIPE : TY_ONE_F_ONE_B,
-                              .stage_count = 1,
                               .replicas = {2},
                               .layers = {buckets},
-                              .buckets = {buckets},
+                              .buckets = buckets,
                               .micro_batches = 2 * (1 + random_below(numbers, 3)),
                               .compression.kind = random_below(numbers, 2) == 0
                                                       ? TY_COMPRESSION_NONE
@@ -88,10 +87,9 @@ static void swap(ty_stage_program *list, uint32_t i)
 Test(priority, checker_refuses_another_order)
 {
     const plan_shape shape = {.schedule = TY_ONE_F_ONE_B,
-                              .stage_count = 1,
                               .replicas = {2},
                               .layers = {3},
-                              .buckets = {3},
+                              .buckets = 3,
                               .micro_batches = 2};
     ty_plan *plan = make_plan(&shape);
     ty_program *program;
@@ -193,10 +191,9 @@ Test(priority, a_step_is_what_a_recurrence_says)
     for (int n = 0; n < 300; n++) {
         const uint32_t buckets = 1 + random_below(&numbers, MOST_BUCKETS);
         const plan_shape shape = {.schedule = TY_ONE_F_ONE_B,
-                                  .stage_count = 1,
                                   .replicas = {2},
                                   .layers = {buckets},
-                                  .buckets = {buckets},
+                                  .buckets = buckets,
                                   .micro_batches = 2};
         ty_plan *plan = make_plan(&shape);
         ty_program *program;

@@ -79,10 +79,9 @@ static ty_cluster *small_cluster(uint64_t memory_bytes, double bus, double net)
 static ty_plan *random_chain(random_numbers *numbers)
 {
     const plan_shape shape = {.schedule = TY_GPIPE,
-                              .stage_count = 1,
                               .replicas = {1},
                               .layers = {CHAIN_LAYERS},
-                              .buckets = {1},
+                              .buckets = 1,
                               .micro_batches = 1};
     ty_plan *plan = make_plan(&shape);
 
