@@ -703,8 +703,13 @@ Test(program, backward_may_be_cut_at_buckets)
 /* Linear in the events: 3000 stage replicas, a quarter of a million of them. */
 Test(program, check_of_many_replicas)
 {
-    const toy_spec spec = {
-        "many", false, 3, {0, 2, 4}, {500, 1500, 1000}, 30000, TY_COMPRESSION_FP16, true};
+    const plan_shape spec = {"many",
+                             .replicas = {500, 1500, 1000},
+                             .cuts = {2, 4},
+                             .buckets = 1,
+                             .micro_batches = 30000,
+                             .compression.kind = TY_COMPRESSION_FP16,
+                             .recompute = TY_RECOMPUTE_FULL};
     ty_plan *plan = toy_plan(&spec);
     ty_program *program = toy_program(plan);
     ty_error error = {0};

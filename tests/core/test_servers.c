@@ -11,7 +11,7 @@ static ty_plan *served_plan(uint32_t servers, ty_server_shard shard)
     ty_plan *plan = toy_plan_named("data parallel");
 
     ty_cluster_free(plan->cluster);
-    plan->cluster = toy_cluster(TOY_DEVICES + servers);
+    plan->cluster = host_of(TOY_DEVICES + servers);
     plan->servers.count = servers;
     plan->servers.shard = shard;
     plan->servers.devices = ty_alloc(servers, sizeof *plan->servers.devices);

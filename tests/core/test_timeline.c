@@ -259,7 +259,7 @@ static void add_parallel_step(ty_timeline *timeline, uint32_t step, double from,
 
 Test(timeline, summary_of_many_steps)
 {
-    const toy_spec spec = {"dp", false, 1, {0}, {2}, 2, TY_COMPRESSION_NONE, false};
+    const plan_shape spec = {"dp", .replicas = {2}, .buckets = 3, .micro_batches = 2};
     const struct {
         const char *name;
         uint32_t steps, late_step;
@@ -376,8 +376,13 @@ Test(timeline, summary_needs_time)
 /* Nothing is quadratic: a quarter of a million events, shuffled. */
 Test(timeline, many_events)
 {
-    const toy_spec spec = {
-        "many", false, 3, {0, 2, 4}, {500, 1500, 1000}, 30000, TY_COMPRESSION_FP16, true};
+    const plan_shape spec = {"many",
+                             .replicas = {500, 1500, 1000},
+                             .cuts = {2, 4},
+                             .buckets = 1,
+                             .micro_batches = 30000,
+                             .compression.kind = TY_COMPRESSION_FP16,
+                             .recompute = TY_RECOMPUTE_FULL};
     ty_plan *plan = toy_plan(&spec);
     ty_program *program = toy_program(plan);
     ty_timeline *timeline = counted_timeline(plan, program, 1);

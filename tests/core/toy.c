@@ -6,23 +6,37 @@
 #include <string.h>
 #include <unistd.h>
 
-const toy_spec toy_specs[] = {
-    {"alone", false, 1, {0}, {1}, 1, TY_COMPRESSION_NONE, false},
-    {"alone tied", true, 1, {0}, {1}, 2, TY_COMPRESSION_NONE, false},
-    {"data parallel", false, 1, {0}, {4}, 4, TY_COMPRESSION_NONE, false},
-    {"data parallel accumulating", false, 1, {0}, {2}, 6, TY_COMPRESSION_FP16, false},
-    {"data parallel top-k", true, 1, {0}, {3}, 3, TY_COMPRESSION_TOP_K, false},
-    {"data parallel rows", false, 1, {0}, {2}, 2, TY_COMPRESSION_ROWS, false},
-    {"data parallel one-bit", false, 1, {0}, {3}, 3, TY_COMPRESSION_ONE_BIT, false},
-    {"data parallel powersgd", true, 1, {0}, {2}, 2, TY_COMPRESSION_POWERSGD, false},
-    {"pipeline", false, 2, {0, 2}, {1, 1}, 2, TY_COMPRESSION_NONE, false},
-    {"pipeline of four", false, 4, {0, 1, 3, 5}, {1, 1, 1, 1}, 4, TY_COMPRESSION_NONE, false},
-    {"pipeline recomputed", false, 2, {0, 3}, {1, 1}, 3, TY_COMPRESSION_NONE, true},
-    {"pipeline tied", true, 2, {0, 3}, {1, 1}, 2, TY_COMPRESSION_NONE, false},
-    {"pipeline tied inside", true, 3, {0, 1, 5}, {1, 2, 1}, 4, TY_COMPRESSION_NONE, false},
-    {"hybrid", false, 2, {0, 2}, {2, 1}, 4, TY_COMPRESSION_NONE, false},
-    {"hybrid up", false, 2, {0, 2}, {1, 3}, 6, TY_COMPRESSION_FP16, false},
-    {"hybrid tied", true, 2, {0, 3}, {3, 2}, 12, TY_COMPRESSION_TOP_K, true},
+const plan_shape toy_specs[] = {
+    {"alone", .replicas = {1}, .buckets = 3, .micro_batches = 1},
+    {"alone tied", .replicas = {1}, .buckets = 3, .micro_batches = 2, .is_tied = true},
+    {"data parallel", .replicas = {4}, .buckets = 3, .micro_batches = 4},
+    {"data parallel accumulating", .replicas = {2}, .buckets = 3, .micro_batches = 6,
+     .compression.kind = TY_COMPRESSION_FP16},
+    {"data parallel top-k", .replicas = {3}, .buckets = 3, .micro_batches = 3,
+     .compression = {TY_COMPRESSION_TOP_K, .ratio = 0.25}, .is_tied = true},
+    {"data parallel rows", .replicas = {2}, .buckets = 3, .micro_batches = 2,
+     .compression.kind = TY_COMPRESSION_ROWS},
+    {"data parallel one-bit", .replicas = {3}, .buckets = 3, .micro_batches = 3,
+     .compression.kind = TY_COMPRESSION_ONE_BIT},
+    {"data parallel powersgd", .replicas = {2}, .buckets = 3, .micro_batches = 2,
+     .compression.kind = TY_COMPRESSION_POWERSGD, .is_tied = true},
+    {"pipeline", .replicas = {1, 1}, .cuts = {2}, .buckets = 2, .stage_buckets = {1},
+     .micro_batches = 2},
+    {"pipeline of four", .replicas = {1, 1, 1, 1}, .cuts = {1, 3, 5}, .buckets = 1,
+     .micro_batches = 4},
+    {"pipeline recomputed", .replicas = {1, 1}, .cuts = {3}, .buckets = 2, .micro_batches = 3,
+     .recompute = TY_RECOMPUTE_FULL},
+    {"pipeline tied", .replicas = {1, 1}, .cuts = {3}, .buckets = 2, .micro_batches = 2,
+     .is_tied = true},
+    {"pipeline tied inside", .replicas = {1, 2, 1}, .cuts = {1, 5}, .buckets = 1,
+     .stage_buckets = {1, 2}, .micro_batches = 4, .is_tied = true},
+    {"hybrid", .replicas = {2, 1}, .cuts = {2}, .buckets = 2, .stage_buckets = {1},
+     .micro_batches = 4},
+    {"hybrid up", .replicas = {1, 3}, .cuts = {2}, .buckets = 2, .stage_buckets = {1},
+     .micro_batches = 6, .compression.kind = TY_COMPRESSION_FP16},
+    {"hybrid tied", .replicas = {3, 2}, .cuts = {3}, .buckets = 2, .micro_batches = 12,
+     .compression = {TY_COMPRESSION_TOP_K, .ratio = 0.25}, .recompute = TY_RECOMPUTE_FULL,
+     .is_tied = true},
 };
 const size_t toy_spec_count = sizeof toy_specs / sizeof toy_specs[0];
 
@@ -93,116 +107,24 @@ ty_workload *toy_workload(bool is_tied)
     return w;
 }
 
-static void add_bucket(ty_plan *plan, ty_bucket bucket, const toy_spec *spec)
+ty_plan *toy_plan(const plan_shape *shape)
 {
-    /* Rows are of an embedding that has a bucket of its own. */
-    if (spec->compression == TY_COMPRESSION_ROWS && bucket.first_layer == 0 &&
-        bucket.layer_count > 1) {
-        ty_bucket before = bucket;
-        before.layer_count = 1;
-        bucket.first_layer++;
-        bucket.layer_count--;
-        add_bucket(plan, bucket, spec);
-        bucket = before;
-    }
-    if (spec->compression != TY_COMPRESSION_ROWS || bucket.first_layer == 0)
-        bucket.compression.kind = spec->compression;
-    bucket.compression.ratio = ty_compression_has_ratio(spec->compression) ? 0.25 : 0;
-    bucket.compression.rank = ty_compression_has_rank(spec->compression) ? 2 : 0;
-    bucket.algorithm = plan->bucket_count % 2 == 0 ? TY_RING : TY_TREE;
-    bucket.gradient_bytes = ty_bucket_gradient_bytes(plan, &bucket);
-    if (bucket.gradient_bytes > 0)
-        plan->buckets[plan->bucket_count++] = bucket;
-}
-
-/* One host of so many devices. */
-ty_cluster *toy_cluster(uint32_t devices)
-{
-    ty_text text = {0};
-    ty_cluster *cluster = NULL;
-    ty_error error = {0};
-
-    ty_text_add(&text,
-                "{\"schema\": \"trainyard.cluster/1\", \"name\": \"toy\", \"device_types\": "
-                "[{\"name\": \"d\", \"source\": \"made by hand\", \"peak_fp32_flop_per_s\": 1e9, "
-                "\"peak_tf32_flop_per_s\": 0, \"peak_fp16_flop_per_s\": 0, "
-                "\"memory_bandwidth_bytes_per_s\": 1e9, \"launch_overhead_s\": 0, "
-                "\"matmul_efficiency\": 1, \"memory_efficiency\": 1, \"core_share\": 0, "
-                "\"power_w\": 1, \"memory_bytes\": 1073741824}], \"link_types\": [{\"name\": "
-                "\"l\", \"source\": \"made by hand\", \"bandwidth_bytes_per_s\": 1e9, "
-                "\"latency_s\": 0}], \"vertices\": [{\"name\": \"h\", \"kind\": \"host\"}");
-    for (uint32_t d = 0; d < devices; d++)
-        ty_text_addf(&text,
-                     ", {\"name\": \"%u\", \"kind\": \"device\", \"type\": \"d\", \"host\": \"h\"}",
-                     d);
-    ty_text_add(&text, "], \"links\": [");
-    for (uint32_t d = 0; d < devices; d++)
-        ty_text_addf(&text, "%s{\"from\": \"%u\", \"to\": \"h\", \"type\": \"l\"}",
-                     d > 0 ? ", " : "", d);
-    ty_text_add(&text, "]}");
-    cr_assert_eq(ty_text_check(&text, &error), TY_OK);
-    cr_assert_eq(ty_cluster_parse(text.data, "toy", &cluster, &error), TY_OK, "%s", error.message);
-    ty_text_clear(&text);
-    return cluster;
-}
-
-ty_plan *toy_plan(const toy_spec *spec)
-{
-    ty_plan *plan = ty_alloc(1, sizeof *plan);
+    plan_shape of_toy = *shape;
     uint32_t devices = 0;
-    ty_error error = {0};
+    ty_plan *plan;
 
-    plan->workload = toy_workload(spec->is_tied);
-    cr_assert_eq(ty_workload_digest(plan->workload, &plan->workload_digest, NULL), TY_OK);
-    cr_assert_eq(ty_stack_open(TY_WORKER_STACK, &plan->stack, NULL), TY_OK);
-    plan->cluster_name = ty_strdup("toy cluster");
-    for (uint32_t s = 0; s < spec->stage_count; s++)
-        devices += spec->replicas[s];
+    for (uint32_t s = 0; s < MOST_SHAPE_STAGES; s++)
+        devices += shape->replicas[s];
     devices = devices > TOY_DEVICES ? devices : TOY_DEVICES;
-    plan->cluster = toy_cluster(devices);
-    plan->strategy = ty_strdup(spec->name);
-    plan->micro_batch_size = 2;
-    plan->micro_batches = spec->micro_batches;
-    plan->global_batch = 2 * spec->micro_batches;
-    plan->optimizer = plan->workload->optimizer;
+    of_toy.cluster = "toy cluster";
+    plan = plan_of(toy_workload(shape->is_tied), host_of(devices), &of_toy);
     plan->seed = 1;
-    plan->stage_count = spec->stage_count;
-    plan->stages = ty_alloc(spec->stage_count, sizeof *plan->stages);
-    for (uint32_t s = 0, device = 0; s < spec->stage_count; s++) {
-        ty_plan_stage *stage = &plan->stages[s];
-        stage->first_layer = spec->first_layers[s];
-        stage->layer_count =
-            (s + 1 < spec->stage_count ? spec->first_layers[s + 1] : 6) - stage->first_layer;
-        stage->replicas = spec->replicas[s];
-        stage->recompute = spec->is_recomputed ? TY_RECOMPUTE_FULL : TY_RECOMPUTE_NONE;
-        stage->devices = ty_alloc(stage->replicas, sizeof *stage->devices);
-        for (uint32_t q = 0; q < stage->replicas; q++)
-            stage->devices[q] = devices - 1 - device++;
-    }
-    plan->buckets = ty_alloc(16, sizeof *plan->buckets);
-    for (uint32_t s = 0; s < spec->stage_count; s++)
-        for (uint32_t end = plan->stages[s].first_layer + plan->stages[s].layer_count;
-             end > plan->stages[s].first_layer;) {
-            uint32_t first = end > plan->stages[s].first_layer + 1 ? end - 2 : end - 1;
-            add_bucket(plan,
-                       (ty_bucket){.stage = s,
-                                   .first_layer = first,
-                                   .layer_count = end - first,
-                                   .tied_stage = TY_NO_STAGE},
-                       spec);
-            end = first;
-        }
-    for (uint32_t layer = 0; layer < 6; layer++) {
-        uint32_t other = ty_plan_tied_stage(plan, layer);
-        if (other != TY_NO_STAGE)
-            add_bucket(plan,
-                       (ty_bucket){.stage = ty_plan_stage_of_layer(plan, layer),
-                                   .first_layer = layer,
-                                   .layer_count = 1,
-                                   .tied_stage = other},
-                       spec);
-    }
-    cr_assert_eq(ty_plan_check(plan, "toy", &error), TY_OK, "%s: %s", spec->name, error.message);
+    for (uint32_t s = 0; s < plan->stage_count; s++)
+        for (uint32_t q = 0; q < plan->stages[s].replicas; q++)
+            plan->stages[s].devices[q] = devices - 1 - plan->stages[s].devices[q];
+    for (uint32_t b = 0; b < plan->bucket_count; b++)
+        plan->buckets[b].algorithm = b % 2 == 0 ? TY_RING : TY_TREE;
+    cr_assert_eq(ty_plan_check(plan, "toy", NULL), TY_OK);
     return plan;
 }
 

@@ -13,29 +13,17 @@
 #ifndef TY_TEST_TOY_H
 #define TY_TEST_TOY_H
 
-#include "ty_core.h"
-
-typedef struct toy_spec {
-    const char *name;
-    bool is_tied;
-    uint32_t stage_count;
-    uint32_t first_layers[4], replicas[4];
-    uint32_t micro_batches; /* of 2 samples each */
-    ty_compression_kind compression;
-    bool is_recomputed; /* in every stage */
-} toy_spec;
+#include "../plan_shape.h"
 
 /* Plans of every shape that core knows; all are valid. */
-extern const toy_spec toy_specs[];
+extern const plan_shape toy_specs[];
 extern const size_t toy_spec_count;
 
 ty_workload *toy_workload(bool is_tied);
-/** As many devices on a host; free with ty_cluster_free. */
-ty_cluster *toy_cluster(uint32_t devices);
-/* One bucket per layer pair, in the order the plan wants. Passes ty_plan_check. */
 #define TOY_DEVICES 8
-/** On one host of so many devices, or as many as it needs; from the last of them down. */
-ty_plan *toy_plan(const toy_spec *spec);
+/** On one host of TOY_DEVICES devices, or as many as the plan needs, from the last device down.
+ * Buckets are exchanged by a ring and a tree in turn. */
+ty_plan *toy_plan(const plan_shape *shape);
 /* By name, one of toy_specs. */
 ty_plan *toy_plan_named(const char *name);
 
