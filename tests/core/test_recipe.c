@@ -1,34 +1,26 @@
 /* The training recipe: momentum and learning rate of late and compressed gradients. */
-#include "ty_plan.h"
+#include "../plan_shape.h"
 
 #include <criterion/criterion.h>
 #include <math.h>
 
-/* As much of a plan as the recipe reads. */
-typedef struct small_plan {
-    ty_workload workload;
-    ty_plan_stage stages[4];
-    ty_bucket bucket;
-    ty_plan plan;
-} small_plan;
-
-static ty_plan *plan_of(small_plan *s, ty_schedule schedule, uint32_t stages,
-                        uint32_t micro_batches, uint32_t staleness, ty_compression_kind compression)
+/* Of one rank a stage, or two where something is late by `staleness`. */
+static ty_plan *small_plan(ty_schedule schedule, uint32_t stages, uint32_t micro_batches,
+                           uint32_t staleness, ty_compression_kind compression)
 {
-    *s = (small_plan){.bucket.compression.kind = compression};
-    for (uint32_t i = 0; i < stages; i++)
-        s->stages[i].replicas = 1;
-    s->workload.optimizer =
-        (ty_optimizer){TY_OPTIMIZER_SGD, .learning_rate = 0.05, .momentum = 0.9};
-    s->plan = (ty_plan){.workload = &s->workload,
-                        .schedule = schedule,
+    plan_shape shape = {.schedule = schedule,
                         .staleness = staleness,
-                        .micro_batches = micro_batches,
-                        .stage_count = stages,
-                        .stages = s->stages,
-                        .bucket_count = 1,
-                        .buckets = &s->bucket};
-    return &s->plan;
+                        .buckets = 1,
+                        .micro_batches = staleness > 0 ? 2 * micro_batches : micro_batches,
+                        .compression.kind = compression};
+    ty_workload *workload = chain_workload(stages, false);
+
+    for (uint32_t s = 0; s < stages; s++) {
+        shape.layers[s] = 1;
+        shape.replicas[s] = staleness > 0 ? 2 : 1;
+    }
+    workload->optimizer = (ty_optimizer){TY_OPTIMIZER_SGD, .learning_rate = 0.05, .momentum = 0.9};
+    return plan_of(workload, NULL, &shape);
 }
 
 Test(recipe, of_each_kind_of_lateness_and_compressor)
@@ -56,11 +48,10 @@ Test(recipe, of_each_kind_of_lateness_and_compressor)
         {"one-bit", TY_GPIPE, 1, 1, 0, TY_COMPRESSION_ONE_BIT, 0, 0.1, 0.9 * 3.1622776602},
         {"one-bit, late", TY_GPIPE, 1, 1, 1, TY_COMPRESSION_ONE_BIT, 1, 0.1, 0.9},
     };
-    small_plan small;
 
     for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
-        ty_plan *plan = plan_of(&small, rows[i].schedule, rows[i].stages, rows[i].micro_batches,
-                                rows[i].staleness, rows[i].compression);
+        ty_plan *plan = small_plan(rows[i].schedule, rows[i].stages, rows[i].micro_batches,
+                                   rows[i].staleness, rows[i].compression);
         const ty_recipe r = ty_plan_recipe(plan);
         ty_text text = {0};
 
@@ -73,6 +64,7 @@ Test(recipe, of_each_kind_of_lateness_and_compressor)
         ty_plan_recipe_text(plan, &text);
         cr_expect_eq(text.length == 0, rows[i].momentum == 0.9, "%s", rows[i].name);
         ty_text_clear(&text);
+        ty_plan_free(plan);
     }
 }
 
@@ -82,17 +74,17 @@ Test(recipe, without_momentum)
     static const ty_optimizer usual[] = {
         {TY_OPTIMIZER_ADAMW, .learning_rate = 0.001, .beta1 = 0.9, .beta2 = 0.999},
         {TY_OPTIMIZER_SGD, .learning_rate = 0.1}};
-    small_plan small;
 
     for (size_t i = 0; i < 2; i++)
         for (uint32_t late = 0; late <= 2; late++) {
-            ty_plan *plan = plan_of(&small, TY_GPIPE, 1, 1, late, TY_COMPRESSION_TOP_K);
+            ty_plan *plan = small_plan(TY_GPIPE, 1, 1, late, TY_COMPRESSION_TOP_K);
             plan->workload->optimizer = usual[i];
             ty_plan_set_learning_rate(plan, usual[i].learning_rate);
             cr_expect_float_eq(plan->optimizer.learning_rate / usual[i].learning_rate,
                                late < 2 ? 1 : 0.6180339887, 1e-9);
             cr_expect_eq(plan->optimizer.momentum, 0);
             cr_expect_eq(plan->optimizer.beta1, usual[i].beta1);
+            ty_plan_free(plan);
         }
 }
 
@@ -125,14 +117,12 @@ static double descend(double rate, double momentum, double delay, double curvatu
 Test(recipe, is_stable_on_quadratics)
 {
     static const double momenta[] = {0, 0.5, 0.9, 0.99};
-    small_plan small;
 
     for (size_t m = 0; m < sizeof momenta / sizeof momenta[0]; m++)
         for (uint32_t tenths = 1; tenths <= 640; tenths += tenths < 20 ? 1 : 31) {
             const uint32_t late = tenths < 10 ? 0 : tenths / 10;
-            ty_plan *plan = tenths < 10
-                                ? plan_of(&small, TY_PIPEDREAM, 2, 10, 0, TY_COMPRESSION_NONE)
-                                : plan_of(&small, TY_GPIPE, 1, 1, late, TY_COMPRESSION_NONE);
+            ty_plan *plan = tenths < 10 ? small_plan(TY_PIPEDREAM, 2, 10, 0, TY_COMPRESSION_NONE)
+                                        : small_plan(TY_GPIPE, 1, 1, late, TY_COMPRESSION_NONE);
             ty_recipe r;
             double delay;
 
@@ -145,5 +135,6 @@ Test(recipe, is_stable_on_quadratics)
                          "delay %g, momentum %g", delay, momenta[m]);
             if (momenta[m] >= 0.9 && delay >= 1)
                 cr_expect_geq(descend(0.99, momenta[m], delay, 1), 1e9, "delay %g", delay);
+            ty_plan_free(plan);
         }
 }
