@@ -41,32 +41,28 @@ ty_cluster *cluster_of_cores(uint32_t ranks, uint32_t cores)
 void scenario_open(scenario *s, ty_cluster *cluster, uint32_t stages, const uint32_t *replicas,
                    uint32_t micro_batches)
 {
-    static ty_workload ordinary = {.name = "no layers"};
-    uint32_t device = 0;
+    ty_workload *workload = chain_workload(stages, false);
+    plan_shape shape = {.micro_batches = micro_batches, .micro_batch_size = 1};
 
     cr_assert(stages <= MOST_STAGES);
+    for (uint32_t i = 0; i < stages; i++) {
+        workload->layers[i].is_frozen = true; /* buckets are scenario_bucket's */
+        shape.layers[i] = 1;
+        shape.replicas[i] = replicas[i];
+    }
     memset(s, 0, sizeof *s);
     s->cluster = cluster;
     s->options = ty_simulate_options_default();
     s->options.steps = 1;
     s->options.time_limit_s = 60.0;
-    s->plan.workload = &ordinary;
-    s->plan.cluster_name = "test";
-    s->plan.strategy = "test";
-    s->plan.micro_batches = micro_batches;
-    s->plan.micro_batch_size = 1;
-    s->plan.global_batch = micro_batches;
-    s->plan.stage_count = stages;
-    s->plan.stages = s->stages;
-    s->plan.buckets = s->buckets;
+    s->made = plan_of(workload, ty_cluster_share(cluster), &shape);
+    ty_free(s->made->buckets);
+    s->made->buckets = ty_alloc(MOST_BUCKETS, sizeof(ty_bucket));
+    s->plan = *s->made;
+    s->stages = s->plan.stages;
+    s->buckets = s->plan.buckets;
     s->program.stage_count = stages;
     s->program.stages = s->codes;
-    for (uint32_t i = 0; i < stages; i++) {
-        s->stages[i] = (ty_plan_stage){.first_layer = i, .layer_count = 1, .replicas = replicas[i]};
-        s->stages[i].devices = ty_alloc(replicas[i], sizeof(uint32_t));
-        for (uint32_t q = 0; q < replicas[i]; q++)
-            s->stages[i].devices[q] = device++;
-    }
 }
 
 uint32_t scenario_bucket(scenario *s, uint32_t stage, ty_algorithm algorithm,
@@ -151,8 +147,10 @@ void scenario_free(scenario *s)
         for (uint32_t k = 0; k < s->codes[i].instruction_count; k++)
             ty_free(s->codes[i].instructions[k].waits);
         ty_free(s->codes[i].instructions);
-        ty_free(s->stages[i].devices);
     }
+    s->plan.workload = s->made->workload;
+    *s->made = s->plan;
+    ty_plan_free(s->made);
     ty_costs_free(s->costs);
     ty_cluster_free(s->cluster);
 }

@@ -2,14 +2,16 @@
 #ifndef SCENARIO_H
 #define SCENARIO_H
 
+#include "../plan_shape.h"
+
 #include "ty_simulate.h"
 
 enum { MOST_STAGES = 4, MOST_INSTRUCTIONS = 128, MOST_BUCKETS = 8 };
 
 typedef struct scenario {
-    ty_plan plan;
-    ty_plan_stage stages[MOST_STAGES];
-    ty_bucket buckets[MOST_BUCKETS];
+    ty_plan plan, *made;   /* tests change the copy, and give it other workloads */
+    ty_plan_stage *stages; /* the plan's */
+    ty_bucket *buckets;
     ty_program program;
     ty_stage_program codes[MOST_STAGES];
     ty_instruction_cost cost_rows[MOST_STAGES][MOST_INSTRUCTIONS];

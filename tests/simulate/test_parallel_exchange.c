@@ -313,7 +313,8 @@ static void open_crowd(crowd *c, uint32_t first, uint32_t count, double work_s, 
     scenario *s = &c->s;
 
     cr_assert_eq(ty_workload_open("gpt2", &c->workload, &error), TY_OK, "%s", error.message);
-    scenario_open(s, cluster_of(NETWORK), 1, &replicas, 2);
+    scenario_open(s, cluster_of(NETWORK), 1, &replicas, replicas);
+    s->plan.micro_batches = s->plan.global_batch = 2;
     s->plan.workload = c->workload;
     s->plan.tensor_parallel = 2;
     s->plan.micro_batch_size = 1 << 20; /* more than the links carry */

@@ -16,7 +16,7 @@ static const char workload[] = "lenet";
 
 /* A data-parallel plan on all devices with one bucket, by the search's own hand; the costs of its
  * one collective. */
-static ty_plan *plan_of(const char *cluster_text, ty_algorithm algorithm)
+static ty_plan *rails_plan(const char *cluster_text, ty_algorithm algorithm)
 {
     ty_cluster *cluster = NULL;
     ty_workload *w = NULL;
@@ -61,7 +61,7 @@ static double exchange_s(const ty_plan *plan, const ty_program *program, const t
 static exchanged play(const char *cluster_text, ty_algorithm algorithm, uint64_t bytes,
                       ty_resolution resolution)
 {
-    ty_plan *plan = plan_of(cluster_text, algorithm);
+    ty_plan *plan = rails_plan(cluster_text, algorithm);
     ty_program *program = NULL;
     ty_cluster *cluster = NULL;
     ty_costs *costs = NULL;
