@@ -1,12 +1,12 @@
 /**
  * @file ty_cluster.h
- * A cluster, as plans carry it: devices, hosts, switches and the links between them. Vertices are
- * devices, hosts (the PCIe/memory hub of a server), NVLink switches, NICs and network switches;
+ * A cluster in the form that plans carry: devices, hosts, switches and the links between them.
+ * Vertices are devices, hosts (their PCIe/memory hub), NVLink switches, NICs and network switches;
  * edges are links with a bandwidth per direction, a latency and a kind. topologies/ opens clusters
- * by their names and asks what their graph does to messages.
+ * by their names and computes routes and message times.
  *
- * A cluster is immutable and may have several owners: plans made for it, questions about it. Each
- * owner calls ty_cluster_free.
+ * A cluster is immutable and may have several owners: plans and questions. Each owner calls
+ * ty_cluster_free.
  *
  *     TY_CHECK(ty_cluster_parse(text, "cluster.json", &cluster, error), status, done);
  *     plan->cluster = ty_cluster_share(cluster);
@@ -40,8 +40,7 @@ const char *ty_vertex_kind_name(ty_vertex_kind kind);
 /** A kind of device, from the catalogue. Peak rates are dense. */
 typedef struct ty_device_type {
     char *name;       /* "a100-sxm4-40gb" */
-    char *generation; /* of its architecture, "hopper": devices of one behave alike; NULL: not known
-                       */
+    char *generation; /* of its architecture, "hopper": its devices behave alike; NULL: unknown */
     char *source;
     char noun[8]; /* in rates: "TPU"; "": a GPU, or cores of a host */
     /* Of products, dense: fp16 is also bf16, fp8 and fp4 are of any format. 0: not supported. */
@@ -49,11 +48,11 @@ typedef struct ty_device_type {
     double peak_fp8_flop_per_s, peak_fp4_flop_per_s;
     double memory_bandwidth_bytes_per_s;
     uint64_t memory_bytes;
-    uint64_t usable_memory_bytes; /* of it a framework can allocate; 0: all */
+    uint64_t usable_memory_bytes; /* memory that a framework can allocate; 0: all */
     double launch_overhead_s;     /* per kernel */
     double matmul_efficiency; /* achieved share of peak in large matrix products and convolutions */
     double fp8_efficiency, fp4_efficiency; /* likewise of those peaks; 0: matmul_efficiency */
-    bool is_fp8_estimate, is_fp4_estimate; /* no kernel in that precision was measured on it */
+    bool is_fp8_estimate, is_fp4_estimate; /* no measurement of a kernel in that precision */
     double product_edge; /* elements: a product of m x n x k takes (1 + edge/m)(1 + edge/n)(1 +
                             edge/k) times as long */
     double attention_efficiency; /* achieved share of the fp16 peak in fused attention, forward; 0:
@@ -61,50 +60,48 @@ typedef struct ty_device_type {
     double attention_backward;   /* rate of its backward over its forward's; 0: 1 */
     double memory_efficiency;    /* achieved share of memory bandwidth in elementwise work */
     double convolution_efficiency; /* achieved share of the fp32 peak in convolutions by implicit
-                                      matrix products; 0: not known, they cost what products do */
-    double core_share; /* host cores one device keeps busy while computing: 1 for "cpu", else 0 */
+                                      matrix products; 0: unknown, they cost the same as products */
+    double core_share; /* host cores that one computing device uses: 1 for "cpu", else 0 */
     double power_w;
 } ty_device_type;
 
-/** Peak rate of products in a precision, flop/s; 0: the device does not have it. TF32 falls back to
- * fp32. */
+/** Peak rate of products in a precision, flop/s; 0: unsupported. TF32 falls back to fp32. */
 double ty_device_peak(const ty_device_type *device, ty_precision precision);
 /** "GPU", "TPU", or "device" for cores of a host. */
 const char *ty_device_noun(const ty_device_type *device);
 /** Bytes that a framework can allocate on a device. */
 uint64_t ty_device_usable_bytes(const ty_device_type *device);
 /** The share of usable memory that a plan leaves free by default: for the error of the memory model
- * and for buffers that it does not count, such as CUDA graphs and larger communicators. Context and
+ * and for uncounted buffers, such as CUDA graphs and larger communicators. Context and
  * fragmentation are counted as workspace (ty_stack). */
 #define TY_USUAL_MEMORY_RESERVE 0.04
-/** Bytes that a plan may use of a device: usable memory less the share `reserve` of it. */
+/** Bytes of a device that a plan may use: usable memory less its share `reserve`. */
 uint64_t ty_device_room_bytes(const ty_device_type *device, double reserve);
 
-/** A kind of host, from the catalogue: what it is beyond its inside. */
+/** A kind of host, from the catalogue: price and power. */
 typedef struct ty_host_type {
     char *name; /* "p4d.24xlarge" */
     char *source;
-    double price_usd_per_hour; /* of the whole host, on demand; 0 where price_date is NULL */
+    double price_usd_per_hour; /* per host, on demand; 0 if price_date is NULL */
     char *price_date, *price_source;
-    double power_w; /* of the whole host under load; 0: not known */
+    double power_w; /* per host under load; 0: unknown */
 } ty_host_type;
 
 /**
- * Where samples lie, or are kept on their way: memory of the hosts, their disks, a network or
- * parallel file system, an object store. A cluster's list goes from what is read first to what
- * holds everything: all but the last are caches that every host has for itself, the last one may be
- * shared by the hosts (ty_cluster.h says what they take).
+ * A level of sample storage: memory of the hosts, their disks, a network or parallel file system,
+ * an object store. A cluster lists them in read order: all but the last are caches of each host,
+ * the last one has all samples and may be shared by the hosts (see "input" for their rates).
  */
 typedef struct ty_storage {
     char *name; /* "nas" */
     char *source;
     bool is_shared;               /* one for all hosts; else every host has one */
-    double bandwidth_bytes_per_s; /* of reads: all of it, whoever reads */
-    double host_bytes_per_s;      /* shared: what one host can draw; 0: as much as there is */
-    double latency_s;             /* of a request */
-    double requests;              /* that a host has under way at once; >= 1 */
-    double request_bytes;         /* 0: a sample each */
-    double capacity_bytes;        /* of a cache, in each host; 0: holds everything */
+    double bandwidth_bytes_per_s; /* of reads, in total */
+    double host_bytes_per_s;      /* shared: most that one host can read; 0: no limit */
+    double latency_s;             /* per request */
+    double requests;              /* in flight per host; >= 1 */
+    double request_bytes;         /* 0: one sample per request */
+    double capacity_bytes;        /* of a cache, per host; 0: has all samples */
 } ty_storage;
 #define TY_MOST_STORAGE 8 /* of a cluster */
 
@@ -124,52 +121,52 @@ ty_status ty_cluster_from_json(const ty_json *object, ty_cluster **out,
 ty_status ty_cluster_parse(const char *json, const char *name, ty_cluster **out,
                            ty_error *error) TY_MUST_CHECK;
 void ty_cluster_to_json(const ty_cluster *cluster, ty_json_writer *writer, const char *key);
-/** The document on one line, which is what plans hold and what a cluster's digest is of. @param out
- * [out] free with ty_free */
+/** The document on one line, as in plans and for a cluster's digest. @param out [out] free with
+ * ty_free */
 ty_status ty_cluster_text(const ty_cluster *cluster, char **out, ty_error *error) TY_MUST_CHECK;
 ty_status ty_cluster_digest(const ty_cluster *cluster, ty_digest *out,
                             ty_error *error) TY_MUST_CHECK;
-/** One more owner of the same cluster, which threads may share. O(1). */
+/** Adds an owner of the same cluster, which threads may share. O(1). */
 ty_cluster *ty_cluster_share(const ty_cluster *cluster);
 void ty_cluster_free(ty_cluster *cluster);
 
 typedef enum ty_cluster_part { TY_PART_DEVICES, TY_PART_LINKS, TY_PART_STORAGE } ty_cluster_part;
 
-/** A figure of kinds of links, of devices or of storage, set or multiplied. */
+/** A change of one figure of link, device or storage kinds: set or multiplied. */
 typedef struct ty_cluster_edit {
     ty_cluster_part part;
-    const char *name;  /* of the kind; NULL: all; of storage, the last, which holds everything */
-    const char *field; /* as files have it: "latency_s", "memory_bytes"; "peak_": all peak rates
+    const char *name;  /* of the kind; NULL: all; for storage, the last level */
+    const char *field; /* its key in files: "latency_s", "memory_bytes"; "peak_": all peak rates
                           that are not 0 */
     double value;
     bool is_factor;
 } ty_cluster_edit;
 /**
- * The same cluster with other figures. Shares everything else with `cluster`. O(links).
- * @return TY_EINVAL: an edit that changes nothing, as there is no such kind or field; TY_EPARSE: a
- *         figure beyond what files may hold
+ * A copy of a cluster with changed figures. Shares everything else with `cluster`. O(links).
+ * @return TY_EINVAL: an edit without effect, because there is no such kind or field; TY_EPARSE: a
+ *   figure out of the range of files
  */
 ty_status ty_cluster_edited(const ty_cluster *cluster, const ty_cluster_edit *edits, uint32_t count,
                             ty_cluster **out, ty_error *error) TY_MUST_CHECK;
 
-/* ---- What it is made of -------------------------------------------------------------------- */
+/* ---- Contents ------------------------------------------------------------------------------ */
 
 const char *ty_cluster_name(const ty_cluster *cluster);
 uint32_t ty_cluster_device_count(const ty_cluster *cluster);
 uint32_t ty_cluster_host_count(const ty_cluster *cluster);
 const ty_device_type *ty_cluster_device_type(const ty_cluster *cluster, uint32_t device);
 uint32_t ty_cluster_device_host(const ty_cluster *cluster, uint32_t device);
-/** NULL where nothing is known of a host but its inside. */
+/** NULL if only the inside of a host is known. */
 const ty_host_type *ty_cluster_host_type(const ty_cluster *cluster, uint32_t host);
 const char *ty_cluster_host_name(const ty_cluster *cluster, uint32_t host);
-/** Cores of a host that its CPU devices share; 0 where they do not compute on the host. */
+/** Cores of a host that its CPU devices share; 0 without CPU devices. */
 uint32_t ty_cluster_host_cores(const ty_cluster *cluster, uint32_t host);
 
-/** Storage, from what is read first to what holds everything. */
+/** Levels of storage, in read order. */
 uint32_t ty_cluster_storage_count(const ty_cluster *cluster);
 const ty_storage *ty_cluster_storage(const ty_cluster *cluster, uint32_t level);
 
-/* The graph, for those who build something of it: the simulator's platform, pictures. */
+/* The graph, for the simulator's platform and pictures. */
 uint32_t ty_cluster_vertex_count(const ty_cluster *cluster);
 ty_vertex_kind ty_cluster_vertex_kind(const ty_cluster *cluster, uint32_t vertex);
 const char *ty_cluster_vertex_name(const ty_cluster *cluster, uint32_t vertex); /* unique */
@@ -180,77 +177,77 @@ const ty_link_edge *ty_cluster_link(const ty_cluster *cluster, uint32_t link);
 /* ==== input =================================================================================== */
 
 /*
- * Whether samples come as fast as they are used: what storage (ty_cluster.h) and the cores that
- * decode let through, for those that read at once.
+ * Whether samples arrive as fast as training uses them: the rate of storage (ty_storage) and of the
+ * cores that decode, with all readers at once.
  *
  *     ty_input_question q = {.levels = levels, .level_count = 2, .input = {.data_bytes = 1e12},
  *                            .sample_bytes = 110e3, .hosts = 4, .readers = 32, .host_readers = 8};
  *     TY_CHECK(ty_input_rate(&q, &outlook, error), status, done);
  *     total_samples_per_s = q.readers * outlook.samples_per_s; // bound by outlook.bound_by
  *
- * Levels and processors work side by side, and requests of the next samples are under way while
- * some arrive, so a latency costs no time but by what it lets through: a host has `requests` under
- * way, which is requests x request bytes / latency at most (Little, "A Proof for the Queuing
- * Formula L = lambda W", 1961).
+ * Levels and processors work concurrently, and requests are pipelined. So a latency only limits the
+ * rate: a host has `requests` in flight, which gives at most requests x request bytes / latency
+ * (Little, "A Proof for the Queuing Formula L = lambda W", 1961).
  */
 
-/** Which samples a host reads in an epoch. */
+/** The samples that a host reads in an epoch. */
 typedef enum ty_shuffle {
-    TY_SHUFFLE_GLOBAL, /* others in each: what a cache keeps is asked for with its share of all */
+    TY_SHUFFLE_GLOBAL, /* different ones in each: a cache is hit with its share of all samples */
     TY_SHUFFLE_HOST,   /* always the same ones, its share of the data */
     TY_SHUFFLE_COUNT
 } ty_shuffle;
 const char *ty_shuffle_name(ty_shuffle shuffle); /* "global" */
 
-/** What is said of a training's samples beyond their workload. All 0: nothing. */
+/** The user's description of the samples, in addition to the workload's. All 0: unspecified. */
 typedef struct ty_input {
-    double data_bytes;           /* of all of them; 0: not known, and nothing is found in caches */
-    double decode_samples_per_s; /* decoded and augmented by a core; 0: nothing to do */
-    uint32_t cores;              /* of a host that do so and nothing else; 0 counts as 1 */
-    bool is_first_epoch;         /* caches are empty: all is read from the last level */
+    double data_bytes;           /* of all samples; 0: unknown, and caches have none of them */
+    double decode_samples_per_s; /* decoded and augmented per core; 0: no decoding */
+    uint32_t cores;              /* dedicated to it per host; 0 counts as 1 */
+    bool is_first_epoch;         /* caches are empty: the last level serves all reads */
     ty_shuffle shuffle;
 } ty_input;
 bool ty_input_is_said(const ty_input *input);
 
 /**
- * "data=1.3TB,decode=250,cores=32,epoch=first,shuffle=host": sets what the words say, and leaves
- * the rest of `input` alone.
- * @return TY_EINVAL naming the key, what was found and what was expected
+ * "data=1.3TB,decode=250,cores=32,epoch=first,shuffle=host": sets these fields of `input` and
+ * leaves the others.
+ * @return TY_EINVAL naming the key, the value found and the value expected
  */
 ty_status ty_input_read(const char *text, ty_input *input, ty_error *error) TY_MUST_CHECK;
-/** Appends all that is said in these words; nothing where nothing is. */
+/** Appends the specified fields in this form; nothing if there are none. */
 void ty_input_words(const ty_input *input, ty_text *text);
 
-/** As a member of a document: all of it, and only where something is said. */
+/** As a member of a document, with all fields; nothing if none is specified. */
 void ty_input_to_json(const ty_input *input, ty_json_writer *writer, const char *key);
 
 typedef struct ty_input_question {
-    const ty_storage *levels; /* [level_count] as a cluster has them; 0: storage keeps up */
+    const ty_storage *levels; /* [level_count] of a cluster; 0: storage is fast enough */
     uint32_t level_count;
     ty_input input;
     double sample_bytes;                   /* > 0 */
-    uint32_t hosts, readers, host_readers; /* that read at once, all alike: on so many hosts, in
-                                              all, and on the host with the most; each >= 1 */
+    uint32_t hosts, readers, host_readers; /* equal concurrent readers: number of hosts, readers in
+                                              total, and on the host with the most; each >= 1 */
 } ty_input_question;
 
 typedef struct ty_input_outlook {
-    double samples_per_s; /* that each reader gets while all read; HUGE_VAL: nothing limits it */
-    const char *bound_by; /* name of a level, "decoding"; NULL: nothing */
-    double level_share[TY_MOST_STORAGE]; /* of the samples, read from each level */
-    /* The same in the parts that a simulation plays: what a reader takes for a sample whoever else
-     * reads, and what it reads of the store that all hosts share, at most how fast. 0: nothing */
+    double samples_per_s;                /* per reader while all read; HUGE_VAL: unlimited */
+    const char *bound_by;                /* name of a level, or "decoding"; NULL: unlimited */
+    double level_share[TY_MOST_STORAGE]; /* share of the samples read from each level */
+    /* The same split for simulation, per sample: a reader's own time, independent of other readers;
+     * its bytes from the storage that all hosts share; and its rate limit there. 0: none */
     double own_s, store_bytes, store_limit_bytes_per_s;
 } ty_input_outlook;
 
 /**
- * Each level keeps what those before do not, as far as it reaches, and the data stay where they
- * are. n readers of which k are on a host get, of V bytes each,
+ * Each level has the samples that the levels before it do not, up to its capacity, and samples do
+ * not move between levels. For n readers, k of them on a host, with V bytes per sample, a sample
+ * takes
  *   of a level of the host:       V x share / min(bandwidth, requests x request / latency) x k
  *   of the shared store of R:     V x share x max(n / R, k / min(host's, requests x request /
  *                                 latency))
  *   of cores that decode d each:  k / (cores x d) seconds for a sample,
- * and the longest of these is what a sample takes.
- * @return TY_EINVAL: figures out of range; data that no level has room for
+ * and the longest of these counts.
+ * @return TY_EINVAL: figures out of range; data larger than every level
  */
 ty_status ty_input_rate(const ty_input_question *question, ty_input_outlook *out,
                         ty_error *error) TY_MUST_CHECK;
@@ -258,8 +255,8 @@ ty_status ty_input_rate(const ty_input_question *question, ty_input_outlook *out
 /* ==== samples ================================================================================= */
 
 /*
- * What the worker's reader delivers of a data set on a machine (`trainyard.samples/1`), and what a
- * plan is to be told of it.
+ * The measured rate of the worker's reader for a data set on a machine (`trainyard.samples/1`), and
+ * the `--input` that follows from it.
  *
  *     TY_CHECK(ty_samples_load("samples.json", &samples, error), status, done);
  *     ty_samples_input(samples, &input); // goes to a question as --input does
@@ -267,38 +264,37 @@ ty_status ty_input_rate(const ty_input_question *question, ty_input_outlook *out
 
 #define TY_MOST_READERS 16 /* numbers of threads that are tried */
 
-/** What so many threads made, and the rank that took it. */
+/** Rate of a number of reader threads and the rank that uses the samples. */
 typedef struct ty_samples_rate {
-    uint32_t threads; /* that make samples ahead; 0: the rank reads them itself */
+    uint32_t threads; /* that prefetch samples; 0: the rank reads them itself */
     double samples_per_s;
 } ty_samples_rate;
 
 typedef struct ty_samples {
     char *workload, *data;            /* owned */
     uint32_t cores;                   /* of the machine */
-    uint64_t sample_count;            /* of the part that is trained on */
-    double sample_bytes;              /* as they are stored, the mean of those that were visited */
-    double data_bytes;                /* of all of them */
+    uint64_t sample_count;            /* of the training set */
+    double sample_bytes;              /* as stored, mean of the visited ones */
+    double data_bytes;                /* of all samples */
     uint64_t visited;                 /* samples, the same ones for every number of threads */
-    uint32_t skipped;                 /* of these, that cannot be read */
-    double first_visit_samples_per_s; /* when each was read for the first time, from wherever it
-                                         lay, with the most threads */
+    uint32_t skipped;                 /* of these, unreadable ones */
+    double first_visit_samples_per_s; /* when each was read for the first time, from any storage,
+                                         with the most threads */
     uint32_t rate_count;
-    ty_samples_rate rates[TY_MOST_READERS]; /* of visits after that, by threads, ascending */
+    ty_samples_rate rates[TY_MOST_READERS]; /* of later visits, by threads, ascending */
 } ty_samples;
 
-/** The number of threads with which a plan is to reckon: the fewest that come within 5 % of the
- * best. */
+/** The number of threads to plan with: the fewest within 5 % of the best rate. */
 const ty_samples_rate *ty_samples_best(const ty_samples *samples);
 /**
- * As --input has it: all bytes, and what each thread of ty_samples_best's makes, on as many cores.
- * Samples that the ranks read themselves take their cores: one, without `cores`.
+ * The equivalent of --input: all bytes, and the rate per thread of ty_samples_best, on one core per
+ * thread. Ranks that read samples themselves use their own core: one, without `cores`.
  */
 void ty_samples_input(const ty_samples *samples, ty_input *out);
 
 /** Reads `trainyard.samples/1`; figures out of range are TY_EPARSE. */
 ty_status ty_samples_load(const char *path, ty_samples **out, ty_error *error) TY_MUST_CHECK;
-/** With `input` and its words beside what was measured, which ty_samples_load passes over. */
+/** Includes `input` and its text in addition to the measurements; ty_samples_load ignores both. */
 void ty_samples_to_json(const ty_samples *samples, ty_json_writer *writer);
 ty_status ty_samples_save(const ty_samples *samples, const char *path,
                           ty_error *error) TY_MUST_CHECK;

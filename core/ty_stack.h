@@ -173,8 +173,7 @@ typedef struct ty_stack {
     double dispatch_share; /* bytes sent to the experts over those sent back: half plus the scales
                               if sent in 8 bits */
     double overlap_loss;   /* share of the time of overlapped communication (gradients, weights, EP)
-                              by which it slows down compute: it takes processors and bandwidth of the
-                              device */
+                              by which it slows compute, since it takes processors and bandwidth */
     /* Before a bucket's collective, its members agree that it is ready on all of them:
      *   exchange_cycle_s / 2 + agreement_rounds 2 ceil(log2 n) latency + coordinator_s n
      * for n members, with the latency of the worst link between neighbors. */
