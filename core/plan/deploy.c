@@ -1,4 +1,4 @@
-/* Variants of a network as it is deployed, what they need of a device, and which keeps a budget. */
+/* Deployment variants of a model, their needs on a device, and the first that fits a budget. */
 #include "ty_plan.h"
 
 #include "json_parts.h"
@@ -92,8 +92,8 @@ static uint64_t matrix_bytes(const ty_variant *v, uint64_t rows, uint64_t column
            (v->pruned_percent > 0 ? bytes_of_bits(elements, 1) : 0);
 }
 
-/* Of a layer's own parameters and statistics.
- * @param first [out] those of its first matrix */
+/* Elements of a layer's own parameters and statistics. @param first [out] those of its first
+ * matrix */
 static uint64_t layer_bytes(const ty_workload *w, uint32_t layer, const ty_variant *variant,
                             uint64_t *first)
 {
@@ -123,7 +123,7 @@ uint64_t ty_variant_weight_bytes(const ty_workload *workload, const ty_variant *
     return bytes;
 }
 
-/* That a sample's pass reads of the layer's weights. */
+/* Elements of the layer's weights that a sample's pass reads. */
 static double read_bytes(const ty_workload *w, uint32_t layer, const ty_variant *variant)
 {
     const ty_layer *l = &w->layers[layer];
@@ -139,14 +139,14 @@ static double read_bytes(const ty_workload *w, uint32_t layer, const ty_variant 
     return bytes + (double)of_owner;
 }
 
-/* The largest sum of what is alive while a layer is computed.
- * @param last [layer_count + 1] room; of the sample behind the layers */
+/* Peak bytes of live activations during a layer. @param last [layer_count + 1] workspace; the
+ * sample's is after the layers' */
 static uint64_t live_bytes(const ty_workload *w, uint32_t *last, uint32_t *owner)
 {
     const uint32_t sample = w->layer_count;
     uint64_t alive = ty_shape_elements(&w->input), most = alive;
 
-    /* Who has the memory that a layer's output lies in, and which layer is the last to read it. */
+    /* The owner of the memory of a layer's output, and the last layer that reads it. */
     last[sample] = 0;
     owner[sample] = sample;
     for (uint32_t i = 0; i < w->layer_count; i++) {
@@ -166,7 +166,7 @@ static uint64_t live_bytes(const ty_workload *w, uint32_t *last, uint32_t *owner
         if (owner[i] == i)
             alive += ty_shape_elements(&l->output);
         most = alive > most ? alive : most;
-        /* Each piece of memory is given back behind its last reader, once. */
+        /* Free each buffer after its last reader, exactly once. */
         for (uint32_t k = 0; k < l->input_count; k++) {
             const uint32_t read = owner[l->inputs[k]];
             bool is_first = true;
@@ -221,7 +221,7 @@ done:
 
 /* ---- Budgets ------------------------------------------------------------------------------- */
 
-/* A figure of one's own, in place of those that have a name. */
+/* A figure of the user's own, instead of a named budget. */
 static ty_status take(const char *value, double figure, double least, double most,
                       const char *expected, ty_budget *budget, double *member, ty_error *error)
 {
@@ -330,7 +330,7 @@ void ty_budget_words(const ty_budget *budget, ty_text *text)
 
 /* ---- Which variant ------------------------------------------------------------------------- */
 
-/* By how much a variant misses the budget, or keeps it: need over limit, of the worse one. */
+/* Need over limit of a variant, for memory or time, whichever is worse. */
 static double used_share(const ty_budget *budget, const ty_variant_need *need)
 {
     const double memory =
@@ -504,11 +504,11 @@ static ty_status budget_from_json(const ty_json *object, ty_budget *out, ty_erro
     return TY_OK;
 }
 
-/* A row of figures, which follow from the network and the budget. */
+/* A row of figures, computed from the model and the budget. */
 static ty_status need_from_json(const ty_json *object, const ty_workload *workload,
                                 const ty_budget *budget, ty_deployment *out, ty_error *error)
 {
-    const double tolerance = 1e-9; /* of other compilers */
+    const double tolerance = 1e-9; /* between compilers */
     ty_deployment made = {.budget = *budget};
     uint64_t weights, activations;
     double seconds;

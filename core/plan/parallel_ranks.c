@@ -1,4 +1,4 @@
-/* Shares of layers that the stage replicas of a replica have, and their collectives. */
+/* Shares of layers per rank of a stage replica, and the ranks' collectives. */
 #include "parallel_ranks.h"
 
 #include <inttypes.h>
@@ -65,8 +65,8 @@ ty_status ty_expert_check(const ty_workload *workload, uint32_t ranks, ty_table_
 
 /* ---- Shares -------------------------------------------------------------------------------- */
 
-/* Parameters of all routed experts. In doubles, exact below 2^53: attributes of a file may be
- * anything, and claim more than there is. */
+/* Parameters of all routed experts. In doubles, exact below 2^53, because attributes of a file may
+ * be arbitrarily large. */
 static uint64_t expert_elements(const ty_workload *workload, const ty_layer *l)
 {
     const uint64_t *a = l->attributes, all = l->parameter_bytes / workload->element_bytes;
@@ -117,8 +117,8 @@ double ty_rank_work_share(const ty_plan *plan, uint32_t layer)
     return ty_tensor_work_share(plan, layer) / ty_plan_token_ranks(plan);
 }
 
-/* Bytes of keys and values that one rank has, of its own part of a micro-batch's sequences. Of
- * fewer heads for keys than tensor-parallel ranks, each rank has one. */
+/* Bytes of keys and values per rank, for its shard of a micro-batch's sequences. With fewer key
+ * heads than tensor-parallel ranks, each rank has one. */
 static uint64_t key_bytes(const ty_plan *plan, uint32_t layer)
 {
     const ty_workload *workload = plan->workload;
@@ -157,7 +157,7 @@ static uint32_t expert_collectives(const ty_plan *plan, uint32_t layer, ty_inner
     const ty_layer *l = &plan->workload->layers[layer];
     const uint32_t tensor =
         plan->sequence_parallel ? ty_plan_parallel_size(plan, TY_TENSOR_PARALLEL) : 1;
-    uint64_t sent = l->output_bytes; /* of a token to each of its experts: itself, or its latent */
+    uint64_t sent = l->output_bytes; /* per token and expert: the token, or its latent */
 
     if (ty_plan_parallel_size(plan, TY_EXPERT_PARALLEL) == 1 || !ty_layer_row_of(l)->has_experts)
         return 0;

@@ -1,5 +1,4 @@
-/* Plans: stage replicas, buckets, rates. What a plan must satisfy is in plan_check.c, its file in
-   plan_json.c. */
+/* Plans: stage replicas, buckets, rates. Checks are in plan_check.c, files in plan_json.c. */
 #include "ty_plan.h"
 
 #include "ty_base.h"
@@ -9,7 +8,7 @@
 #include <math.h>
 #include <string.h>
 
-enum { SCORE_BYTES = 8 }; /* of a member of a population: its score and its seed, 4 each */
+enum { SCORE_BYTES = 8 }; /* per member of a population: its score and its seed, 4 each */
 
 uint64_t ty_memory_use_total(const ty_memory_use *use)
 {
@@ -166,8 +165,8 @@ uint32_t ty_plan_tied_stage(const ty_plan *plan, uint32_t layer)
 
 /* ---- Buckets ------------------------------------------------------------------------------- */
 
-/* How many of a layer's `elements` each tensor-parallel rank has. A vocabulary is divided row by
- * row and padded. */
+/* The number of a layer's `elements` per tensor-parallel rank. A vocabulary is sharded by rows and
+ * padded. */
 static uint64_t tp_elements(const ty_plan *plan, uint32_t layer, uint64_t elements)
 {
     const ty_layer *l = &plan->workload->layers[layer];
@@ -183,7 +182,7 @@ static uint64_t tp_elements(const ty_plan *plan, uint32_t layer, uint64_t elemen
     return (rows + ranks - 1) / ranks * columns + (elements - matrix + ranks - 1) / ranks;
 }
 
-/* Elements of one rank that a layer adds to a bucket of its stage, tied matrices included. */
+/* Elements per rank that a layer adds to a bucket of its stage, including tied matrices. */
 static uint64_t own_elements(const ty_plan *plan, const ty_bucket *bucket, uint32_t layer)
 {
     const ty_layer *l = &plan->workload->layers[layer];
@@ -215,8 +214,8 @@ uint64_t ty_bucket_gradient_bytes(const ty_plan *plan, const ty_bucket *bucket)
     }
     if (bucket->of_experts)
         return elements * TY_GRADIENT_ELEMENT_BYTES;
-    /* Ties are few: look at the tied layers, not at each layer's possible users. A matrix whose
-       tied stage is met by several users is taken off at the first of them. */
+    /* Ties are few, so this iterates over tied layers instead of each layer's possible users. A
+     * matrix with several users in the tied stage is subtracted at the first. */
     for (uint32_t user = end; is_shared && user < w->layer_count; user++) {
         const uint32_t owner = w->layers[user].tied_to;
         uint32_t earlier;
@@ -271,8 +270,8 @@ uint32_t ty_layer_matrices(const ty_workload *workload, uint32_t layer,
     return matrices_sum(out, count) * workload->element_bytes <= l->parameter_bytes ? count : 0;
 }
 
-/* Elements a layer adds to a bucket, and the matrices among them. A matrix that lies elsewhere
-   takes the others along: which they are is then not worth a rule. */
+/* Elements that a layer adds to a bucket, and its matrices. If one of the layer's matrices has a
+ * bucket of its own, none are listed: a rule for the others is not worth it. */
 static uint64_t layer_part(const ty_plan *plan, const ty_bucket *bucket, uint32_t index,
                            ty_bucket_matrix matrices[TY_MOST_MATRICES], uint32_t *count)
 {
@@ -285,7 +284,7 @@ static uint64_t layer_part(const ty_plan *plan, const ty_bucket *bucket, uint32_
     uint64_t elements = ty_bucket_gradient_bytes(plan, &alone) / TY_GRADIENT_ELEMENT_BYTES;
 
     *count = matrices_from(plan->workload, index, 0, matrices);
-    if (row->is_recurrent || bucket->of_experts) /* of other experts per stage replica */
+    if (row->is_recurrent || bucket->of_experts) /* different experts per rank */
         *count = 0;
     if (bucket->tied_stage != TY_NO_STAGE)
         *count = *count > 0 ? 1 : 0;
@@ -371,7 +370,7 @@ static ty_gradient_extent extent_of_rows(const ty_plan *plan, const ty_bucket *b
     const uint64_t tokens = ty_plan_replica_tokens(plan, bucket->stage, bucket->first_layer);
     uint64_t rows = a[TY_VOCABULARY];
 
-    if (a[TY_FEATURES] == 0 || rows > elements / a[TY_FEATURES]) /* no plan that was checked */
+    if (a[TY_FEATURES] == 0 || rows > elements / a[TY_FEATURES]) /* not in a checked plan */
         rows = 0;
     return ty_rows_extent(elements, rows, a[TY_FEATURES], tokens < rows ? tokens : rows);
 }
@@ -578,7 +577,7 @@ double ty_plan_peak_flop_per_s(const ty_plan *plan, const ty_cluster *cluster)
     return sum;
 }
 
-/* The rate of a local machine's cores is measured, so it is no peak. */
+/* The rate of a local machine's cores is measured, so it is not a peak. */
 static bool has_measured_peak(const ty_plan *plan)
 {
     return plan->profile != NULL && plan->cluster != NULL &&
@@ -666,7 +665,7 @@ double ty_candidate_step_s(const ty_candidate *candidate)
                                                 : candidate->step_time_s;
 }
 
-/* Those whose time and memory are both known. */
+/* Candidates with known time and memory. */
 static bool is_known(const ty_candidate *c)
 {
     return ty_candidate_step_s(c) > 0 && c->peak_memory_bytes > 0;

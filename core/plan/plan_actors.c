@@ -1,4 +1,4 @@
-/* Actors: who they are, what they are sent, and what they go together with. */
+/* Actors: their stage, their messages, and the plans that may have them. */
 #include "ty_plan.h"
 
 bool ty_plan_is_of_actors(const ty_plan *plan, uint32_t stage)

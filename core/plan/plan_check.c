@@ -1,4 +1,4 @@
-/* What must hold of every plan, wherever it came from. */
+/* Invariants of every plan, from any source. */
 #include "plan_check.h"
 
 #include "json_parts.h"
@@ -69,7 +69,7 @@ static ty_status check_optimizer(const checker *c)
 
 /* ---- Stages -------------------------------------------------------------------------------- */
 
-/* What a schedule asks of the stages. */
+/* Requirements of a schedule on the stages. */
 static ty_status check_schedule(const checker *c)
 {
     const ty_plan *p = c->plan;
@@ -201,7 +201,7 @@ static bool has_replicas(const ty_plan *p)
     return false;
 }
 
-/* Late gradients need an exchange that can be late, and nothing else that waits for it. */
+/* Stale gradients need a reduction that may end later, and nothing else may wait for it. */
 static ty_status check_staleness(const checker *c)
 {
     const ty_plan *p = c->plan;
@@ -227,7 +227,7 @@ static ty_status check_staleness(const checker *c)
     return TY_OK;
 }
 
-/* Whoever plays, and how far behind. */
+/* Actors and their policy staleness. */
 static ty_status check_actors(const checker *c)
 {
     const ty_plan *p = c->plan;
@@ -285,7 +285,7 @@ static ty_status check_dimensions(const checker *c)
     return check_staleness(c);
 }
 
-/* All stages of a pipeline rank lie on the same devices. */
+/* All stages of a pipeline rank are on the same devices. */
 static ty_status check_pipeline_rank(const checker *c, uint32_t index)
 {
     const ty_plan *p = c->plan;
@@ -404,7 +404,7 @@ static ty_status check_stages(const checker *c)
     return check_devices(c, (uint32_t)devices);
 }
 
-/* ---- The answer ---------------------------------------------------------------------------- */
+/* ---- Predictions --------------------------------------------------------------------------- */
 
 static ty_status check_summary(const checker *c, const char *key, const ty_step_summary *s)
 {

@@ -1,6 +1,6 @@
 /*
- * The buckets of a plan: each layer that is trained is in one, in order, with what its compressor
- * asks for, and behind them come tied weights.
+ * The buckets of a plan: each trained layer is in one, in order; each satisfies its compressor;
+ * tied weights come last.
  */
 #include "plan_check.h"
 
@@ -10,7 +10,7 @@ enum { MAX_BUCKETS = 1000000 };
 
 typedef plan_checker checker;
 
-/* Rows are of exactly one embedding, or how many there are would not be known. */
+/* Rows need exactly one embedding, because their number would be unknown otherwise. */
 static ty_status check_rows(const checker *c, uint32_t index)
 {
     const ty_bucket *b = &c->plan->buckets[index];
@@ -101,7 +101,7 @@ static ty_status check_frozen(const checker *c, uint32_t index)
     return TY_OK;
 }
 
-/* What ranks divide of a bucket's layers, and the rest. */
+/* Elements of a bucket's layers that are sharded over expert-parallel ranks, and the others. */
 static bool has_experts(const ty_plan *p, const ty_bucket *b)
 {
     for (uint32_t i = b->first_layer; i < b->first_layer + b->layer_count; i++)
@@ -118,8 +118,8 @@ static bool has_others(const ty_plan *p, const ty_bucket *b)
     return ty_bucket_gradient_bytes(p, &others) > 0;
 }
 
-/* Divided tables are exchanged together, and what ranks have of them is as much in no other
- * division. */
+/* Sharded tables share one bucket: expert-parallel ranks have equal parts of them in no other
+ * partition into buckets. */
 static ty_status check_tables(const checker *c, uint32_t index)
 {
     const ty_bucket *b = &c->plan->buckets[index];
@@ -139,8 +139,8 @@ static ty_status check_tables(const checker *c, uint32_t index)
         index, b->first_layer, b->first_layer + b->layer_count - 1, first, last);
 }
 
-/* Behind a bucket with experts comes theirs, of the same layers. One stands by itself where all its
- * layers' parameters are of that kind. `index` may be the number of buckets. */
+/* After a bucket with experts comes the one `of_experts` with the same layers. It is alone if its
+ * layers have no other parameters. `index` may be the number of buckets. */
 static ty_status check_pair(const checker *c, uint32_t index)
 {
     const ty_plan *p = c->plan;
@@ -160,7 +160,7 @@ static ty_status check_pair(const checker *c, uint32_t index)
     return TY_OK;
 }
 
-/* Its range is valid already. */
+/* The bucket's range is valid already. */
 static ty_status check_experts(const checker *c, uint32_t index)
 {
     const ty_bucket *b = &c->plan->buckets[index];
@@ -175,8 +175,8 @@ static ty_status check_experts(const checker *c, uint32_t index)
     return TY_OK;
 }
 
-/* `covered` counts the buckets of each layer; `lowest` is where the stage's buckets have come
-   down to. */
+/* `covered` counts the buckets of each layer; `lowest` is the lowest layer of the stage's buckets
+ * so far. */
 static ty_status check_own_bucket(const checker *c, uint32_t index, uint32_t *lowest,
                                   bool *is_covered)
 {
@@ -290,7 +290,7 @@ static ty_status check_coverage(const checker *c, const bool *is_covered,
     return TY_OK;
 }
 
-/* Scores are known behind the last layer, and a teacher's weights are where its student's are. */
+/* Scores are known after the last layer, and a teacher's weights are with its student's. */
 static ty_status check_whole_network(const checker *c)
 {
     const ty_plan *p = c->plan;

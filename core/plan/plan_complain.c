@@ -1,4 +1,4 @@
-/* How every check of a plan words what is wrong. */
+/* The error messages of all checks of a plan. */
 #include "plan_check.h"
 
 #include <stdarg.h>

@@ -1,4 +1,4 @@
-/* Copies of plans: nothing of one is in the other, but for the cluster, which they share. */
+/* Copies of plans: they share only the cluster. */
 #include "ty_plan.h"
 
 #include "ty_base.h"
@@ -23,7 +23,7 @@ static ty_status copy_block(const void *from, size_t count, size_t size, void **
     return TY_OK;
 }
 
-/* Documents are copied by writing and reading them: what their files keep is what they are. */
+/* Documents are copied by writing and reading them, because their files are complete. */
 static ty_status copy_documents(const ty_plan *plan, ty_plan *copy, ty_error *error)
 {
     ty_status status = TY_OK;
@@ -102,7 +102,7 @@ ty_status ty_plan_copy(const ty_plan *plan, ty_plan **out, ty_error *error)
     ty_plan *copy = ty_alloc(1, sizeof *copy);
 
     TY_TRY(ty_check_memory(copy != NULL, error));
-    *copy = *plan; /* the numbers; everything owned is replaced below, so that free is safe */
+    *copy = *plan; /* the numbers; all owned members are replaced below, so free is safe */
     copy->workload = NULL;
     copy->profile = NULL;
     copy->stack = NULL;

@@ -1,5 +1,5 @@
-/* Plan files, `trainyard.plan/1`: tables of what they have, reading, writing, and the digest of
- * what is to be run. */
+/* Plan files, `trainyard.plan/1`: tables of their members, reading, writing, and the digest of the
+ * members that affect execution. */
 #include "json_parts.h"
 #include "plan_check.h"
 #include "ty_base.h"
@@ -64,9 +64,9 @@ ty_status ty_step_summary_from_json(const ty_json *object, ty_step_summary *out,
     return TY_OK;
 }
 
-/* ---- What is to be run: all that the digest covers; the context is the plan ----------------- */
+/* ---- Execution: the members that the digest covers; the context is the plan ---------------- */
 
-/* Each rank of each replica has one. */
+/* One device per rank of each replica. */
 static ty_status read_devices(const ty_json *object, const json_field *field, void *record,
                               const void *context, ty_error *error)
 {
@@ -129,7 +129,7 @@ static void write_cluster_digest(const json_field *field, const void *record, co
                                  ty_json_writer *writer)
 {
     const ty_plan *plan = record;
-    ty_digest digest = {{0}}; /* of a plan made by hand that has no cluster */
+    ty_digest digest = {{0}}; /* for a plan made by hand without a cluster */
 
     (void)context;
     if (plan->cluster != NULL && ty_cluster_digest(plan->cluster, &digest, NULL) != TY_OK)
@@ -137,7 +137,7 @@ static void write_cluster_digest(const json_field *field, const void *record, co
     ty_json_put_string(writer, field->key, digest.hex);
 }
 
-/* One place for each bucket. */
+/* One entry per bucket. */
 static ty_status read_order(const ty_json *object, const json_field *field, void *record,
                             const void *context, ty_error *error)
 {
@@ -158,7 +158,7 @@ static void write_order(const json_field *field, const void *record, const void 
     ty_json_put_uint32_array(writer, field->key, plan->exchange_order, plan->bucket_count);
 }
 
-/* Follows from the rest of the plan; for readers of the file. */
+/* Derived from the rest of the plan, for readers of the file. */
 static bool has_recipe(const void *record)
 {
     const ty_plan *plan = record;
@@ -235,7 +235,7 @@ static const json_field decision_fields[] = {
 };
 static const json_record decision_record = JSON_RECORD(ty_plan, decision_fields);
 
-/* ---- What it is expected to do -------------------------------------------------------------- */
+/* ---- Predictions --------------------------------------------------------------------------- */
 
 static bool has_prediction(const void *plan)
 {
@@ -266,7 +266,7 @@ static bool has_searched(const void *record)
     return plan->candidate_count > 0 && plan->searched.estimates > 0;
 }
 
-/* With a prediction there are the members that belong to one. */
+/* A prediction requires its other members. */
 static ty_status read_prediction(const ty_json *object, const json_field *field, void *record,
                                  const void *context, ty_error *error)
 {
@@ -279,7 +279,7 @@ static ty_status read_prediction(const ty_json *object, const json_field *field,
     return status == TY_OK ? ty_step_summary_from_json(value, &plan->prediction, error) : status;
 }
 
-/* The longest is no shorter than the least. */
+/* The upper end is not below the lower one. */
 static ty_status read_most(const ty_json *object, const json_field *field, void *record,
                            const void *context, ty_error *error)
 {
@@ -357,7 +357,7 @@ static const json_field memory_fields[] = {
 };
 static const json_record memory_record = JSON_FLAT_RECORD(ty_memory_use, memory_fields);
 
-/* One for each stage. */
+/* One per stage. */
 static ty_status read_memory(const ty_json *object, const json_field *field, void *record,
                              const void *context, ty_error *error)
 {
@@ -380,7 +380,7 @@ static bool has_usable(const void *plan)
     return ty_plan_memory_peak(plan, &peak) && peak.usable_bytes > 0;
 }
 
-/* Follows from the cluster. */
+/* Derived from the cluster. */
 static ty_status read_usable(const ty_json *object, const json_field *field, void *record,
                              const void *context, ty_error *error)
 {
@@ -477,7 +477,7 @@ static const json_field answer_fields[] = {
      .count_at = offsetof(ty_plan, candidate_count)},
 };
 
-/* ---- What it was made from ------------------------------------------------------------------ */
+/* ---- Inputs -------------------------------------------------------------------------------- */
 
 static ty_status read_workload(const ty_json *object, const json_field *field, void *record,
                                const void *context, ty_error *error)
@@ -496,7 +496,7 @@ static void write_workload(const json_field *field, const void *record, const vo
     ty_workload_to_json(((const ty_plan *)record)->workload, writer, field->key);
 }
 
-/* However a file lays the cluster out, its digest is that of its one-line form. */
+/* Whatever the layout of the file, the cluster's digest is of its one-line form. */
 static ty_status read_cluster(const ty_json *object, const json_field *field, void *record,
                               const void *context, ty_error *error)
 {
@@ -577,7 +577,7 @@ static bool has_stack(const void *plan)
     return ((const ty_plan *)plan)->stack != NULL;
 }
 
-/* After the stack, which has it. */
+/* After the stack, which contains it. */
 static ty_status read_stack_reason(const ty_json *object, const json_field *field, void *record,
                                    const void *context, ty_error *error)
 {
@@ -625,7 +625,7 @@ static const json_field head_fields[] = {
      .is_optional = true},
     {"input", JSON_STRUCT, JSON_AT(ty_plan, input), .is_optional = true, .is_said = has_input,
      .of = &ty_input_record, .about = "what is said of the samples, with --input"},
-    /* Read behind the workload, whose figures it has. */
+    /* After the workload, whose figures it needs. */
     {"deployment", JSON_OTHER, .is_optional = true, JSON_SAID(ty_plan, deployment.variant.bits),
      .read = ty_record_pass_by, .write = write_deployment, .schema = "deployment.json"},
 };
@@ -647,7 +647,7 @@ static const json_record head_record = JSON_RECORD(ty_plan, head_fields);
 static const json_record answer_record = JSON_RECORD(ty_plan, answer_fields);
 static const json_record document_record = JSON_RECORD(ty_plan, document_fields);
 
-/* In the order of files. */
+/* In file order. */
 static const json_field content_fields[] = {
     {NULL, JSON_MEMBERS, .of = &head_record},
     {NULL, JSON_MEMBERS, .of = &decision_record},
@@ -680,7 +680,7 @@ static const json_field plan_fields[] = {
 };
 const json_record ty_plan_record = JSON_RECORD(ty_plan, plan_fields);
 
-/* ---- The whole ------------------------------------------------------------------------------ */
+/* ---- Documents ----------------------------------------------------------------------------- */
 
 void ty_plan_add_question(const ty_plan *plan, ty_text *text)
 {
@@ -732,7 +732,7 @@ ty_status ty_plan_digest(const ty_plan *plan, ty_digest *out, ty_error *error)
     return TY_OK;
 }
 
-/* Of all else in the document, however it is laid out. Older plans have none. */
+/* Digest of the rest of the document, whatever its layout. Older plans have none. */
 static ty_status check_digest(const ty_json *object, ty_error *error)
 {
     char *text = NULL, place[TY_JSON_PLACE_SIZE];
@@ -780,9 +780,9 @@ ty_status ty_plan_from_json(const ty_json *object, ty_plan **out, ty_error *erro
         TY_CHECK(
             ty_deployment_from_json(object, "deployment", plan->workload, &plan->deployment, error),
             status, cleanup);
-    ty_json_ignore(object, DIGEST); /* last: what is wrong by itself says more */
+    ty_json_ignore(object, DIGEST); /* last: specific errors are more helpful */
     TY_CHECK(ty_json_end(object, error), status, cleanup);
-    if (plan->stack == NULL) /* written before there were stacks */
+    if (plan->stack == NULL) /* from a version without stacks */
         TY_CHECK(ty_stack_open(TY_WORKER_STACK, &plan->stack, error), status, cleanup);
     ty_json_place(object, place);
     TY_CHECK(ty_plan_check_at(plan, place, error), status, cleanup);

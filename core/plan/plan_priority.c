@@ -1,5 +1,5 @@
-/* Priority of front layers: which plans may exchange buckets in an order of their own, and what
- * must hold of that order. */
+/* Priority of early layers: plans that may have an `exchange_order`, and the checks of that
+ * order. */
 #include "plan_check.h"
 
 #include "ty_base.h"

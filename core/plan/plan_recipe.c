@@ -1,10 +1,9 @@
-/* The learning rate and momentum that a plan's late or compressed gradients need. */
+/* The learning rate and momentum for a plan's stale or compressed gradients. */
 #include "ty_plan.h"
 
 #include <math.h>
 
-/* Not 0, so that the optimizer keeps its state and phases with and without a recipe can follow each
- * other. */
+/* Not 0, so the optimizer keeps its state and a run can continue with or without a recipe. */
 static const double least_momentum = 0.1;
 static const double pi = 3.14159265358979323846;
 

@@ -1,5 +1,4 @@
-/* Servers of gradients: which of them has what, how much memory that takes, and what must hold of
- * them. */
+/* Parameter servers: their parts of the buckets, their memory, and their checks. */
 #include "plan_check.h"
 
 #include "ty_base.h"
@@ -22,7 +21,7 @@ bool ty_server_can_sum(const ty_compression *compression)
     return ty_compression_at(compression->kind)->is_elementwise;
 }
 
-/* ---- Who has what -------------------------------------------------------------------------- */
+/* ---- Parts --------------------------------------------------------------------------------- */
 
 /* A tensor of a bucket, or an equal part of one. */
 typedef struct piece {
@@ -37,11 +36,11 @@ typedef struct piece_list {
 
 uint64_t ty_share_start(uint64_t count, uint32_t shares, uint32_t position)
 {
-    /* Without count * position, which may wrap. */
+    /* Avoids count * position, which may wrap. */
     return count / shares * position + count % shares * position / shares;
 }
 
-/* Parts of `count` elements from `first` on, each of at most `most`. */
+/* Parts of `count` elements from `first`, each of at most `most`. */
 static ty_status pieces_add(piece_list *list, uint32_t bucket, uint64_t first, uint64_t count,
                             uint64_t most, ty_error *error)
 {
@@ -112,7 +111,7 @@ static ty_status pieces_place(piece_list *list, uint32_t servers, ty_error *erro
 {
     uint64_t *loads;
 
-    if (list->count == 0) /* of a plan whose buckets are yet to be chosen; qsort takes no NULL */
+    if (list->count == 0) /* in a plan without buckets so far; qsort does not accept NULL */
         return TY_OK;
     TY_TRY(ty_check_memory((loads = ty_alloc(servers, sizeof *loads)) != NULL, error));
     qsort(list->items, list->count, sizeof *list->items, by_size);
@@ -159,7 +158,7 @@ static ty_status pieces_by_size(const ty_plan *plan, piece_list *list, ty_error 
     return TY_OK;
 }
 
-/* Neighbours of one server are one part. */
+/* Merge adjacent parts of one server. */
 static ty_status parts_make(const ty_plan *plan, const piece_list *list, ty_server_map *map,
                             ty_error *error)
 {
@@ -208,7 +207,7 @@ void ty_server_map_clear(ty_server_map *map)
     *map = (ty_server_map){0};
 }
 
-/* Elements of a bucket that a server has. */
+/* Elements of a bucket on one server. */
 static uint64_t elements_of(const ty_server_map *map, uint32_t bucket, uint32_t server)
 {
     uint64_t elements = 0;
@@ -242,7 +241,7 @@ uint64_t ty_server_bytes(const ty_plan *plan, const ty_server_map *map, uint32_t
     return most + (most > 0 ? replicas * TY_SERVER_WINDOW * TY_SERVER_PIECE_BYTES : 0);
 }
 
-/* ---- What must hold ------------------------------------------------------------------------ */
+/* ---- Checks -------------------------------------------------------------------------------- */
 
 static int compare_devices(const void *left, const void *right)
 {
@@ -264,7 +263,7 @@ static ty_status check_devices(const plan_checker *c)
     for (uint32_t i = 1; i < count && status == TY_OK; i++) {
         if (all[i] != all[i - 1])
             continue;
-        while (servers->devices[--last] != all[i]) { /* replicas have each one of their own */
+        while (servers->devices[--last] != all[i]) { /* replicas have distinct devices */
         }
         status = ty_plan_complain(c,
                                   "/servers/devices/%u: found device %u, expected one that neither "

@@ -1,4 +1,4 @@
-/* The state of a training that a checkpoint keeps, as far as it says which plans can go on from it.
+/* The digest of training state in a checkpoint, which decides the plans that can resume from it.
  */
 #include "ty_plan.h"
 
@@ -42,7 +42,7 @@ ty_status ty_plan_state_digest(const ty_plan *plan, ty_digest *out, ty_error *er
     ty_status status = TY_OK;
 
     TY_TRY(ty_workload_network_digest(plan->workload, &network, error));
-    /* A phase may have another momentum, but not none. */
+    /* A phase may have a different momentum, but not 0. */
     ty_text_addf(&text, "%s seed %llu\n%s %u %.17g %.17g %.17g %.17g\n", network.hex,
                  (unsigned long long)plan->seed, ty_optimizer_name(o->kind),
                  ty_optimizer_state_count(o), o->beta1, o->beta2, o->epsilon, o->weight_decay);

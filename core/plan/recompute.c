@@ -1,6 +1,6 @@
 /*
- * Where activations are dropped and made again: the segments that a stage makes of a network's
- * blocks, and which products' outputs stay where others are made again.
+ * Activation recomputation: the segments of a stage, from the model's blocks, and the products
+ * whose outputs are stored while others are recomputed.
  */
 #include "ty_base.h"
 #include "ty_plan.h"
@@ -58,8 +58,8 @@ bool ty_recompute_has_segments(ty_recompute recompute)
            recompute == TY_RECOMPUTE_ELEMENTWISE;
 }
 
-/* Frozen layers before all trained ones are never made again, but for those of the segment in which
- * backward ends: what is before that needs no inputs kept. @return how many are left */
+/* Frozen layers before all trained ones are never recomputed, except in the segment in which
+ * backward ends: segments before it store no inputs. @return the number of remaining segments */
 static uint32_t frozen_join(const ty_workload *w, uint32_t *starts, uint32_t count)
 {
     const uint32_t first_backward = count > 2 ? ty_workload_first_backward(w) : 0;
@@ -124,13 +124,13 @@ const char *ty_table_recompute_refusal(ty_table_shard tables, ty_recompute recom
                : NULL;
 }
 
-/* ---- What is made again of a layer ---------------------------------------------------------- */
+/* ---- The recomputed part of a layer -------------------------------------------------------- */
 
-/* Every other product of a block is kept, of layers that have two the first. */
+/* Every other product of a block is stored; for layers with two, the first. */
 static void mark_products(const ty_workload *w, const ty_recompute_range *range,
                           const uint32_t *starts, uint32_t segments, ty_layer_again *again)
 {
-    uint32_t segment = 0, single = 0; /* products of layers that have one, in the segment */
+    uint32_t segment = 0, single = 0; /* products of the segment's layers with one product */
 
     for (uint32_t i = range->first_layer; i < range->first_layer + range->layer_count; i++) {
         const ty_layer_row *row = ty_layer_row_of(&w->layers[i]);
@@ -146,13 +146,13 @@ static void mark_products(const ty_workload *w, const ty_recompute_range *range,
     }
 }
 
-/* Layers come behind what they read. */
+/* Layers come after their inputs. */
 static ty_again elementwise_of(const ty_workload *w, uint32_t first, uint32_t layer,
                                const ty_layer_again *again)
 {
     const ty_layer *l = &w->layers[layer];
 
-    if (l->stash_bytes == 0 && l->input_count == 1) /* lies in its input's memory */
+    if (l->stash_bytes == 0 && l->input_count == 1) /* is in its input's memory */
         return l->inputs[0] >= first && again[l->inputs[0]].what == TY_AGAIN_ALL ? TY_AGAIN_ALL
                                                                                  : TY_AGAIN_NOTHING;
     if (ty_layer_row_of(l)->is_elementwise)
@@ -231,7 +231,7 @@ uint32_t ty_layer_recompute_collectives(const ty_plan *plan, uint32_t layer, ty_
 
     if (again == TY_AGAIN_ALL)
         return found;
-    /* The second product's: what it sums. */
+    /* FLOPs of the second product. */
     for (uint32_t i = 0; again == TY_AGAIN_SECOND && i < found; i++)
         if (out[i].among == TY_TENSOR_PARALLEL &&
             (out[i].kind == TY_ALL_REDUCE || out[i].kind == TY_REDUCE_SCATTER))

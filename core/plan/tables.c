@@ -1,5 +1,5 @@
-/* Tables of embedding bags on expert-parallel ranks: who has what of them, and what the ranks tell
- * each other. */
+/* Tables of embedding bags on expert-parallel ranks: the shard of each rank, and the
+ * collectives. */
 #include "parallel_ranks.h"
 
 #include <inttypes.h>
@@ -51,7 +51,7 @@ ty_status ty_table_check(const ty_workload *workload, uint32_t ranks, ty_table_s
     return TY_OK;
 }
 
-/* ---- Whole tables on ranks ----------------------------------------------------------------- */
+/* ---- Unsharded tables on ranks ------------------------------------------------------------- */
 
 static uint64_t table_elements(const ty_workload *workload, uint32_t layer)
 {
@@ -60,7 +60,7 @@ static uint64_t table_elements(const ty_workload *workload, uint32_t layer)
     return a[TY_VOCABULARY] * a[TY_FEATURES];
 }
 
-/* Whether a table is given away before another: the larger one, of equal ones the first. */
+/* Whether a table is assigned before another: the larger one, of equal ones the first. */
 static bool is_before(const ty_workload *workload, uint32_t layer, uint32_t other)
 {
     const uint64_t own = table_elements(workload, layer),
@@ -69,7 +69,7 @@ static bool is_before(const ty_workload *workload, uint32_t layer, uint32_t othe
     return own > of_other || (own == of_other && layer < other);
 }
 
-/* The largest table behind `last` in that order, with TY_NO_LAYER the largest of all. */
+/* The largest table after `last` in that order; with TY_NO_LAYER the largest of all. */
 static uint32_t next_table(const ty_workload *workload, uint32_t last)
 {
     uint32_t next = TY_NO_LAYER;
@@ -82,10 +82,10 @@ static uint32_t next_table(const ty_workload *workload, uint32_t last)
     return next;
 }
 
-/* Tables that are given away one after the other. */
+/* Iterates over tables as they are assigned to ranks. */
 typedef struct giving {
-    uint32_t table, rank;                    /* the last that was, and who got it */
-    uint64_t elements[TY_MAX_PARALLEL_SIZE]; /* [ranks] so far */
+    uint32_t table, rank;                    /* the last assigned table, and its rank */
+    uint64_t elements[TY_MAX_PARALLEL_SIZE]; /* [ranks] assigned so far */
 } giving;
 
 static void begin_giving(giving *g, uint32_t ranks)
@@ -95,7 +95,7 @@ static void begin_giving(giving *g, uint32_t ranks)
         g->elements[l] = 0;
 }
 
-/* The next table goes to the rank with fewest elements. @return false: there is none */
+/* Assigns the next table to the rank with the fewest elements. @return false: there is none */
 static bool give_next(giving *g, const ty_workload *workload, uint32_t ranks)
 {
     g->table = next_table(workload, g->table);
@@ -129,7 +129,7 @@ uint64_t ty_table_rank_elements(const ty_workload *workload, uint32_t ranks, uin
     return g.elements[rank];
 }
 
-/* Whether a table is on the rank that has most. */
+/* Whether a table is on the rank with the most elements. */
 static bool is_on_fullest(const ty_workload *workload, uint32_t ranks, uint32_t layer)
 {
     uint32_t rank = 0, fullest = 0;
@@ -145,7 +145,7 @@ static bool is_on_fullest(const ty_workload *workload, uint32_t ranks, uint32_t 
     return rank == fullest;
 }
 
-/* ---- What a rank has ----------------------------------------------------------------------- */
+/* ---- Shares per rank ----------------------------------------------------------------------- */
 
 uint64_t ty_table_part(const ty_plan *plan, uint32_t layer)
 {
@@ -160,7 +160,7 @@ uint64_t ty_table_part(const ty_plan *plan, uint32_t layer)
     return is_on_fullest(workload, ranks, layer) ? table_elements(workload, layer) : 0;
 }
 
-/* Of tables that are on ranks whole, what the ranks that have most look up and make. */
+/* With unsharded tables: look-ups and outputs of the ranks with the most of each. */
 static void most_of_a_rank(const ty_workload *workload, uint32_t ranks, ty_table_exchange *found)
 {
     uint64_t indices[TY_MAX_PARALLEL_SIZE], numbers[TY_MAX_PARALLEL_SIZE];

@@ -1,16 +1,16 @@
-/* How tensor parallelism divides layers among the ranks of a stage replica, and what the ranks then
-   tell each other. */
+/* How tensor parallelism shards layers over the ranks of a stage replica, and its collectives. */
 #include "parallel_ranks.h"
 
 #include <inttypes.h>
 
-/* The loss over a divided vocabulary exchanges three numbers a label: the largest score, the sum of
-   exponentials and the score of the label. Source: Shoeybi et al., "Megatron-LM", 2019, section 3.
+/* The loss over a sharded vocabulary all-reduces three numbers per label: the largest score, the
+ * sum of exponentials and the score of the label. Source: Shoeybi et al., "Megatron-LM", 2019,
+ * section 3.
  */
 #define LOSS_NUMBERS_PER_LABEL 3
 #define LOSS_NUMBER_BYTES 4
 
-/* ---- What can be divided ---- */
+/* ---- Checks ----------------- */
 
 uint32_t ty_plan_sequence_parts(const ty_plan *plan)
 {
@@ -39,13 +39,13 @@ static ty_status check_heads(const ty_layer *l, uint32_t index, uint32_t ranks, 
     return TY_OK;
 }
 
-/* Layers whose heads or hidden features ranks have parts of. */
+/* Layers with sharded heads or hidden features. */
 static bool is_inner_divided(ty_tensor_split split)
 {
     return split == TY_SPLIT_HEADS || split == TY_SPLIT_HIDDEN || split == TY_SPLIT_EXPERTS;
 }
 
-/* What every plan needs of such a layer. */
+/* Requirements of every plan on such a layer. */
 static ty_status check_layer(const ty_workload *workload, uint32_t index, uint32_t ranks,
                              uint32_t sequence_parts, ty_error *error)
 {
@@ -107,7 +107,7 @@ static bool is_matrix_divided(const ty_workload *workload, uint32_t layer)
     return split != TY_SPLIT_NONE && split != TY_SPLIT_SEQUENCE;
 }
 
-/* Scores that are in parts are read by the loss alone. */
+/* Only the loss may read sharded scores. */
 static ty_status check_readers(const ty_workload *workload, uint32_t index, ty_error *error)
 {
     const ty_layer *l = &workload->layers[index];
@@ -122,7 +122,7 @@ static ty_status check_readers(const ty_workload *workload, uint32_t index, ty_e
     return TY_OK;
 }
 
-/* What the worker's layers need beside that. */
+/* Additional requirements of the worker's layers. */
 static ty_status check_run(const ty_workload *workload, uint32_t index, uint32_t ranks,
                            bool divides_sequence, ty_error *error)
 {
@@ -180,7 +180,7 @@ ty_status ty_tensor_run_check(const ty_workload *workload, uint32_t ranks, uint3
     return status;
 }
 
-/* ---- What ranks have ---- */
+/* ---- Shares per rank ---- */
 
 double ty_tensor_parameter_share(const ty_plan *plan, uint32_t layer)
 {
@@ -206,15 +206,15 @@ static ty_inner_collective of_tensors(ty_collective_kind kind, uint64_t bytes, u
         .among = TY_TENSOR_PARALLEL, .kind = kind, .bytes = bytes, .count = count};
 }
 
-/* Whole tensors, in the form that tensor or sequence parallelism exchanges them: so many that are
- * read, and one that is summed. */
+/* Collectives of unsharded tensors for tensor or sequence parallelism: a number of inputs, and one
+ * sum. */
 static uint32_t exchange_whole(const ty_plan *plan, uint64_t bytes, uint32_t gathers, bool scatters,
                                ty_inner_collective *out)
 {
     uint32_t count = 0;
 
     if (!plan->sequence_parallel) {
-        if (scatters) /* a sum that every rank needs; what is to be gathered is whole already */
+        if (scatters) /* an all-reduce: every rank needs the sum; inputs are unsharded already */
             out[count++] = of_tensors(TY_ALL_REDUCE, bytes, 1);
         return count;
     }
@@ -226,8 +226,8 @@ static uint32_t exchange_whole(const ty_plan *plan, uint64_t bytes, uint32_t gat
     return count;
 }
 
-/* Of fewer key and value heads than ranks, the projections of all heads, of which each rank has
- * made its part. */
+/* With fewer key and value heads than ranks: the projections of all heads; each rank computed its
+ * part. */
 static uint32_t exchange_projections(const ty_plan *plan, uint32_t layer, bool is_backward,
                                      ty_inner_collective *out)
 {
@@ -256,7 +256,7 @@ uint32_t ty_tensor_inner_collectives(const ty_plan *plan, uint32_t layer, bool i
     const uint64_t output = ty_rank_bytes(plan, l->output_bytes);
     const ty_shape *input = ty_layer_input_shape(workload, layer, 0);
     const uint64_t read = ty_rank_bytes(plan, ty_shape_elements(input) * workload->element_bytes);
-    /* Backward reads the input anew: a rank keeps its own part. */
+    /* Backward gathers the input once more, because a rank stores only its own shard. */
     const uint32_t inputs = !is_backward || ty_layer_is_trained(workload, layer) ? 1 : 0;
     const uint32_t gradients = is_backward ? 1 : 0;
     uint32_t count;
@@ -265,7 +265,7 @@ uint32_t ty_tensor_inner_collectives(const ty_plan *plan, uint32_t layer, bool i
         return 0;
     switch (ty_layer_tensor_split(workload, layer)) {
     case TY_SPLIT_HEADS:
-        /* What has the keys and values, where it is not what has the queries. */
+        /* The input with the keys and values, if it is not the one with the queries. */
         count =
             l->input_count > 1 && !is_backward ? exchange_whole(plan, read, inputs, false, out) : 0;
         count += exchange_whole(plan, output, inputs + gradients, true, out + count);

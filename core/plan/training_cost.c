@@ -1,4 +1,4 @@
-/* Time and money of a training, as text. */
+/* Time and cost of training, as text. */
 #include "ty_plan.h"
 
 #define HOURS_PER_DAY 24

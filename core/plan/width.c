@@ -1,4 +1,4 @@
-/* Parallel sizes of a plan, and the ranks that exchange a bucket. */
+/* Parallel sizes of a plan, and the process groups of its buckets. */
 #include "parallel_ranks.h"
 
 uint32_t ty_plan_parallel_size(const ty_plan *plan, ty_parallelism kind)
@@ -25,7 +25,7 @@ uint32_t ty_plan_rank_along(const ty_plan *plan, ty_parallelism kind, uint32_t r
 
     for (int inner = 0; inner < (int)kind; inner++)
         stride *= ty_plan_parallel_size(plan, (ty_parallelism)inner);
-    return rank + (n - rank / stride % count) * stride; /* unsigned: a way back wraps round twice */
+    return rank + (n - rank / stride % count) * stride; /* unsigned: a step back wraps twice */
 }
 
 uint64_t ty_context_run_start(uint64_t length, uint32_t ranks, uint32_t rank, uint32_t run)
@@ -67,7 +67,7 @@ uint32_t ty_bucket_group_count(const ty_plan *plan, const ty_bucket *bucket)
 uint32_t ty_bucket_rank(const ty_plan *plan, const ty_bucket *bucket, uint32_t group, uint32_t n)
 {
     const uint32_t tensor = ty_plan_parallel_size(plan, TY_TENSOR_PARALLEL);
-    const uint32_t outer = group / tensor; /* of experts, the expert-parallel rank; else 0 */
+    const uint32_t outer = group / tensor; /* for experts, the expert-parallel rank; else 0 */
     return (outer * ty_bucket_rank_count(plan, bucket) + n) * tensor + group % tensor;
 }
 
