@@ -76,7 +76,7 @@ static double axis_rate(const ty_torus_axis *axis, bool is_crowded)
     return is_crowded ? rate / axis->spacing : rate;
 }
 
-/* What the slowest set of the axes in `among` takes of data of 1, and which it is. */
+/* Time of the slowest set of the axes in `among` for data of 1, and that set. */
 static double slowest_set(const ty_torus *torus, uint32_t among, uint32_t *slowest)
 {
     double all = 1, most_s = 0;
@@ -111,8 +111,8 @@ void ty_torus_shares(const ty_torus *torus, ty_collective_kind kind, double shar
         }
         return;
     }
-    /* The slowest set works all the time, last in every order of a gather; the others share what
-     * comes before it. */
+    /* The slowest set works all the time, last in every order of a gather; the others share the
+     * time before it. */
     while (rest > 0) {
         uint32_t slowest = rest;
         const double seconds = slowest_set(torus, rest, &slowest);

@@ -1,4 +1,4 @@
-/* The table of what each instruction costs. The planner fills it. */
+/* The table of instruction costs. The planner fills it. */
 #include "ty_program.h"
 
 #include "ty_base.h"

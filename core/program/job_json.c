@@ -1,4 +1,4 @@
-/* Jobs (`trainyard.job/1`): what goes to the worker. */
+/* Jobs (`trainyard.job/1`): the worker's input. */
 #include "json_parts.h"
 #include "program_check.h"
 #include "run_parts.h"
@@ -104,7 +104,7 @@ double **ty_job_times(const ty_program *program)
     return rows;
 }
 
-/* As many times of each pipeline rank as its program has instructions. */
+/* One time per instruction of each pipeline rank's program. */
 static ty_status read_times(const ty_json *root, ty_job *job, ty_error *error)
 {
     const uint32_t pipeline_size = job->program->stage_count;
@@ -195,7 +195,7 @@ static bool reads_samples(const void *job)
     }
 #define TEXT(member) #member, JSON_TEXT, JSON_AT(ty_job, member)
 
-/* The program follows its plan, which stands last. */
+/* The program comes after its plan, which is last. */
 static const json_field fields[] = {
     {"kind", JSON_NAME, JSON_AT(ty_job, kind), .name = kind_name, .name_count = TY_JOB_COUNT},
     {TEXT(backend)},

@@ -1,5 +1,5 @@
-/* Programs: building, and the questions that every reader asks. The proof is in program_check.c,
-   the file in program_json.c, the listing in program_print.c. */
+/* Programs: building, and queries of all readers. The proof is in program_check.c, the file in
+ * program_json.c, the listing in program_print.c. */
 #include "ty_program.h"
 
 #include "ty_base.h"
@@ -105,7 +105,7 @@ cleanup:
     return status;
 }
 
-/* Room doubles at 16, 32, 64 ...: the count alone tells when. */
+/* Capacity doubles at 16, 32, 64 ...: the count alone determines when. */
 static ty_status stage_grow(ty_stage_program *stage, ty_error *error)
 {
     const uint32_t count = stage->instruction_count;
@@ -176,7 +176,7 @@ void ty_program_free(ty_program *program)
     ty_free(program);
 }
 
-/* ---- Questions ----------------------------------------------------------------------------- */
+/* ---- Queries ------------------------------------------------------------------------------- */
 
 uint64_t ty_program_event_count(const ty_plan *plan, const ty_program *program)
 {
@@ -257,9 +257,9 @@ static lowest_layers lowest_layers_of(const ty_stage_program *s, uint32_t stage)
     return lowest;
 }
 
-/* A micro-batch's stash lives from the first piece of its forward, the one with the stage's first
-   layer, to the last piece of its backward, the one with the lowest layer; where backward comes in
-   two parts, to that of the weights. +1, -1 or 0. */
+/* Change in the live stashes: +1, -1 or 0. The stash of a micro-batch is live from the first part
+ * of its forward, with the stage's first layer, to the last part of its backward, with the lowest
+ * layer. In a backward of two parts, the weights' part counts. */
 static int stash_change(const ty_instruction *in, lowest_layers lowest)
 {
     if (in->op == TY_OP_FORWARD)
@@ -267,7 +267,7 @@ static int stash_change(const ty_instruction *in, lowest_layers lowest)
     return ends_stash(in->op) && in->first_layer == lowest.backward ? -1 : 0;
 }
 
-/* Stages of a pipeline rank whose lowest layers are looked up once; beyond, at every instruction.
+/* Virtual stages whose lowest layers are looked up once; with more, at every instruction.
  */
 #define KNOWN_STAGES 64
 
@@ -283,8 +283,8 @@ static uint32_t stages_of(const ty_program *program, uint32_t pipeline_rank)
     return most;
 }
 
-/* Steps that overlap have stashes of several rounds alive: enough rounds to fill the pipe are gone
-   through. Without any backward, for frozen layers, a stash is over with the forward. */
+/* If steps overlap, stashes of several rounds are live, so this covers enough rounds to fill the
+ * pipeline. Without backward, for frozen layers, a stash ends with the forward. */
 double ty_program_peak_stash(const ty_program *program, uint32_t pipeline_rank,
                              const double *weights)
 {
@@ -344,9 +344,9 @@ uint32_t ty_program_peak_in_flight(const ty_program *program, uint32_t stage)
     return peak;
 }
 
-/* Of one rank, from the bytes of a sample that cross the cut before `layer`, made by `first` and
- * later layers: its part of scores over a divided vocabulary, which only the loss reads, and with
- * sequence parallelism of all else its part of the sequence. */
+/* Bytes per rank, from the bytes per sample that cross the cut before `layer`, produced by `first`
+ * and later layers: its shard of scores over a sharded vocabulary, which only the loss reads. With
+ * sequence parallelism, its shard of the sequence for other tensors. */
 static uint64_t transfer_bytes(const ty_plan *plan, uint32_t first, uint32_t layer, uint64_t bytes)
 {
     const ty_workload *w = plan->workload;

@@ -1,11 +1,11 @@
 /*
- * The proof of a program, first half: what must hold within each pipeline rank. As all replicas run
- * the same list, it is enough to look at each list once. program_walk.c then walks all stage
- * replicas.
+ * The proof of a program, first half: checks within each pipeline rank. All replicas run the same
+ * list, so one check per list is enough. program_walk.c then walks all stage replicas.
  *
- * "Before" means: by the order of streams and by waits, not by luck. Streams run in order, so what
- * is surely over when an instruction ends is a prefix of every stream; five numbers hold it. Where
- * steps overlap, one step goes through the list in its own order, what is most rounds ahead first.
+ * "Before" means: guaranteed by the order of streams and by waits. Streams run in order, so the
+ * instructions that are certainly done when another one ends are a prefix of every stream, given by
+ * five numbers. If steps overlap, a step runs through the list in its own order, the most rounds
+ * ahead first.
  */
 #include "program_check.h"
 
@@ -18,7 +18,7 @@ typedef program_checker checker;
 
 /* ---- Order --------------------------------------------------------------------------------- */
 
-/* The order in which one step goes through a list: stable, by falling lead. */
+/* The order in which one step runs through a list: stable, by decreasing lead. */
 static void set_sequence(const checker *c, uint32_t at)
 {
     const ty_stage_program *s = &c->program->stages[at];
@@ -33,7 +33,7 @@ static void set_sequence(const checker *c, uint32_t at)
             }
 }
 
-/* Streams hold the list in its own order; clocks go by the step's. */
+/* Streams have the list in its own order; clocks use the step's order. */
 static void set_streams(const checker *c, uint32_t at)
 {
     const ty_stage_program *s = &c->program->stages[at];
@@ -46,7 +46,7 @@ static void set_streams(const checker *c, uint32_t at)
     }
 }
 
-/* `last`: what each stream did before, in the step's order. */
+/* `last`: the previous instruction of each stream, in the step's order. */
 static void set_clock(const checker *c, uint32_t at, uint32_t index, uint32_t last[TY_STREAM_COUNT])
 {
     stage_facts *f = &c->stages[at];
@@ -68,14 +68,14 @@ static void set_clock(const checker *c, uint32_t at, uint32_t index, uint32_t la
 
 /* ---- One micro-batch ----------------------------------------------------------------------- */
 
-/* Samples at the first layer, labels at the loss; a device that makes samples has both at once. */
+/* Samples at the first layer, labels at the loss; a device that generates samples has both. */
 static bool stage_loads(const checker *c, uint32_t stage)
 {
     return stage == 0 ||
            (ty_plan_load_stream(c->plan) == TY_STREAM_INPUT && stage + 1 == c->plan->stage_count);
 }
 
-/* Sharded weights are gathered before a pass uses them: for the step, or for the very pass. */
+/* Sharded weights are gathered before a pass uses them: once per step, or for each pass. */
 static ty_status check_gathered(const checker *c, uint32_t at, uint32_t index)
 {
     const ty_instruction *in = ty_program_instruction(c, at, index);
@@ -138,7 +138,7 @@ static ty_status check_recompute(const checker *c, uint32_t at, uint32_t index,
     return TY_OK;
 }
 
-/* What must be over before the first piece of a backward. */
+/* Instructions that must be done before the first part of a backward. */
 static ty_status check_backward_start(const checker *c, uint32_t at, uint32_t index,
                                       const pass_places *pass)
 {
@@ -177,7 +177,7 @@ static ty_status check_input_part(const checker *c, uint32_t at, uint32_t index,
     return TY_OK;
 }
 
-/* Gradients of weights: backward, or its second part, behind the first part of the same layers. */
+/* Gradients of weights: backward, or its second part, after the first part of the same layers. */
 static ty_status check_weight_part(const checker *c, uint32_t at, uint32_t index, pass_places *pass)
 {
     const ty_instruction *in = ty_program_instruction(c, at, index);
@@ -200,7 +200,7 @@ static ty_status check_weight_part(const checker *c, uint32_t at, uint32_t index
     return TY_OK;
 }
 
-/* Weights leave after all updates. */
+/* Weights are sent after all updates. */
 static ty_status check_weights_send(const checker *c, uint32_t at, uint32_t index)
 {
     for (uint32_t b = 0; b < c->plan->bucket_count; b++)
@@ -226,8 +226,8 @@ static ty_status check_send(const checker *c, uint32_t at, uint32_t index, pass_
 
 /* ---- Actors -------------------------------------------------------------------------------- */
 
-/* Which messages with weights there are, that those which arrive are taken by the begin, and that
- * it is in the list before the loads that are for a later step. */
+/* Checks the messages with weights: begin uses those that arrive, and it is in the list before the
+ * loads for a later step. */
 static ty_status check_weights(const checker *c, uint32_t at)
 {
     const bool receives = ty_plan_is_of_actors(c->plan, at);
@@ -300,13 +300,13 @@ static ty_status check_instruction(const checker *c, uint32_t at, uint32_t index
     return ty_program_note_once(c, at, index, &pass->load);
 }
 
-/* ---- Recomputing --------------------------------------------------------------------------- */
+/* ---- Recomputation ------------------------------------------------------------------------- */
 
-/* The one set of activations inside a stage that recomputes, as a replica goes through the list:
- * the layers of one segment, or the first of them, of one micro-batch of one step. */
+/* The one set of activations inside a stage that recomputes, as a replica runs through the list:
+ * the layers of one segment, or the first of them, for one micro-batch of one step. */
 typedef struct working_set {
     uint32_t micro_batch, lead;
-    uint32_t first, end; /* nothing where they are equal */
+    uint32_t first, end; /* empty if they are equal */
 } working_set;
 
 static bool holds(const working_set *set, const ty_instruction *in)
@@ -315,8 +315,8 @@ static bool holds(const working_set *set, const ty_instruction *in)
            in->first_layer >= set->first && in->first_layer + in->layer_count <= set->end;
 }
 
-/* A forward leaves its last segment, where backward may use that; a recompute makes one, maybe in
- * pieces. */
+/* A forward leaves its last segment, if backward may use it; a recompute computes one, possibly in
+ * parts. */
 static ty_status set_make(const checker *c, uint32_t at, uint32_t index, uint32_t segment,
                           working_set *set)
 {
@@ -345,8 +345,8 @@ static ty_status set_make(const checker *c, uint32_t at, uint32_t index, uint32_
     return TY_OK;
 }
 
-/* Every backward finds the activations of its layers: streams run in the order of the list, so that
- * is where it must hold. */
+/* Every backward has the activations of its layers. Streams run in the order of the list, so this
+ * checks that order. */
 static ty_status check_segments(const checker *c, uint32_t at, uint32_t stage, uint32_t *starts)
 {
     const ty_stage_program *list = &c->program->stages[at];
@@ -384,7 +384,7 @@ static ty_status check_recomputing(const checker *c, uint32_t at)
     return status;
 }
 
-/* That nothing of a micro-batch is missing. */
+/* Checks that nothing of a micro-batch is missing. */
 static ty_status check_pass(const checker *c, uint32_t at, uint32_t stage, uint32_t micro_batch)
 {
     const pass_places *pass = ty_program_pass(c, stage, micro_batch);
@@ -488,7 +488,7 @@ static ty_status facts_new(const checker *c, uint32_t at)
     f->micro_batches = c->plan->micro_batches / c->plan->stages[at].replicas;
     f->lead = ty_program_lead(c->program, at);
     if ((ty_program_has_backward(c, at) ? count / 2 : count) / virtual_stages <
-        f->micro_batches) /* before making room */
+        f->micro_batches) /* before the allocation */
         return ty_program_complain_missing(c, at, "a forward%s for each of %u micro-batches",
                                            ty_program_has_backward(c, at) ? " and a backward" : "",
                                            f->micro_batches);

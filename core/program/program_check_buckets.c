@@ -1,9 +1,9 @@
-/* What must hold of the instructions with which a pipeline rank handles its buckets. */
+/* Checks of a pipeline rank's instructions for its buckets. */
 #include "program_check.h"
 
 typedef program_checker checker;
 
-/* The weights that a gather brings together are those of the step before. */
+/* A gather has the weights of the previous step. */
 static ty_status note_gather(const checker *c, uint32_t at, uint32_t index)
 {
     const ty_instruction *in = ty_program_instruction(c, at, index);
@@ -69,8 +69,8 @@ static uint32_t last_backward_of(const checker *c, uint32_t at, const ty_bucket 
     return last > 0 ? f->sequence[last - 1] : TY_NO_INSTRUCTION;
 }
 
-/* The last instruction whose result an exchange of the bucket carries: in evolution scores, which
-   forwards make. */
+/* The last instruction whose result a bucket's collective sends; in evolution, scores of
+ * forward. */
 static uint32_t source_of(const checker *c, uint32_t at, const ty_bucket *bucket)
 {
     const stage_facts *f = &c->stages[at];

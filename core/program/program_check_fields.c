@@ -1,4 +1,4 @@
-/* What must hold of each instruction by itself: which fields it has, and what is in them. */
+/* Checks of each instruction by itself: its fields, and their values. */
 #include "program_check.h"
 
 #include <stdarg.h>
@@ -66,7 +66,7 @@ ty_status ty_program_complain_missing(const program_checker *c, uint32_t stage, 
                    what);
 }
 
-/* ---- Where backward ends -------------------------------------------------------------------- */
+/* ---- The end of backward ------------------------------------------------------------------- */
 
 uint32_t ty_program_lowest_backward(const program_checker *c, uint32_t stage)
 {
@@ -186,7 +186,7 @@ static ty_status check_bytes(const program_checker *c, uint32_t at, uint32_t ind
     return TY_OK;
 }
 
-/* Phases there are in the exchange of the bucket; only encodes and collectives have one. */
+/* The phase is one of the bucket's compression; only encodes and collectives have one. */
 static ty_status check_phase(const program_checker *c, uint32_t at, uint32_t index)
 {
     const ty_instruction *in = ty_program_instruction(c, at, index);
@@ -200,7 +200,7 @@ static ty_status check_phase(const program_checker *c, uint32_t at, uint32_t ind
     return TY_OK;
 }
 
-/* Bucket and micro-batch: the one or the other, none for begin, and both for a gather of ZeRO 3. */
+/* Bucket and micro-batch: one of them, none for begin, and both for a gather of ZeRO 3. */
 static ty_status check_subject(const program_checker *c, uint32_t at, uint32_t index)
 {
     const ty_instruction *in = ty_program_instruction(c, at, index);
@@ -225,8 +225,8 @@ static ty_status check_subject(const program_checker *c, uint32_t at, uint32_t i
     return TY_OK;
 }
 
-/* With an order of exchanges only the last backward and what follows it are of the step itself, all
-   else is of the next. */
+/* With `exchange_order` only the last backward and the instructions after it are of the current
+ * step, all others of the next. */
 static ty_status check_lead_of_order(const program_checker *c, uint32_t at, uint32_t index)
 {
     const ty_instruction *in = ty_program_instruction(c, at, index);
@@ -239,8 +239,8 @@ static ty_status check_lead_of_order(const program_checker *c, uint32_t at, uint
                                in->lead, expected);
 }
 
-/* Without a flush what the schedule finds right, within reason; else only gradients are late, all
-   by the plan's staleness, and actors early, by its lag and one. */
+/* Without a flush, any lead of the schedule within limits. Otherwise only gradients are stale, all
+ * by the plan's staleness, and actors are ahead by its lag + 1. */
 static ty_status check_lead(const program_checker *c, uint32_t at, uint32_t index)
 {
     const ty_instruction *in = ty_program_instruction(c, at, index);

@@ -1,10 +1,10 @@
-/* The proof of a program with an order of exchanges: buckets are exchanged in that order, and no
+/* The proof of a program with an `exchange_order`: buckets are reduced in that order, and no
  * forward of the next step runs before its layers are updated. */
 #include "program_check.h"
 
 typedef program_checker checker;
 
-/* Behind the updates of all weights that a forward reads, in the order of the compute stream. */
+/* A forward comes after the updates of all its weights, in the order of the compute stream. */
 static ty_status check_updated(const checker *c, uint32_t at, uint32_t index)
 {
     const ty_instruction *in = ty_program_instruction(c, at, index);

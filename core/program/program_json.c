@@ -1,4 +1,5 @@
-/* Programs as JSON, `trainyard.program/1`: one instruction a line. Only the shape is checked here.
+/* Programs as JSON, `trainyard.program/1`: one instruction per line. This file checks only the
+ * shape.
  */
 #include "json_parts.h"
 #include "ty_base.h"
@@ -13,7 +14,7 @@ JSON_NAMES(op_name, ty_op, ty_op_name)
 JSON_NAMES(stream_name, ty_stream, ty_stream_name)
 JSON_NAMES(direction_name, ty_direction, ty_direction_name)
 
-/* That of its pipeline rank, which `context` is, goes without saying. */
+/* The pipeline rank's own stage, which is `context`, is the default. */
 static void write_stage(const json_field *field, const void *instruction, const void *context,
                         ty_json_writer *writer)
 {
@@ -26,7 +27,7 @@ static void write_stage(const json_field *field, const void *instruction, const 
 #define AT(member) JSON_AT(ty_instruction, member)
 #define MOST_INDEX (UINT32_MAX - 1)
 
-/* What an instruction has not is not written. */
+/* Unset fields of an instruction are not written. */
 static const json_field instruction_fields[] = {
     {"op", JSON_NAME, AT(op), .name = op_name, .name_count = TY_OP_COUNT},
     {"stream", JSON_NAME, AT(stream), .name = stream_name, .name_count = TY_STREAM_COUNT},
@@ -50,7 +51,7 @@ static const json_field instruction_fields[] = {
 };
 static const json_record instruction_record = JSON_FLAT_RECORD(ty_instruction, instruction_fields);
 
-/* Of pipeline ranks: what is in a program's `stages`. */
+/* Pipeline ranks: the entries of a program's `stages`. */
 static const json_field stage_fields[] = {
     {"instructions", JSON_ROWS, .minimum = 1, .maximum = TY_NO_INSTRUCTION / 2,
      .of = &instruction_record},
@@ -77,7 +78,7 @@ static ty_status read_stage(const ty_json *object, ty_program *program, uint32_t
         TY_CHECK(ty_record_read(element, &instruction_record, &instruction, NULL, error), status,
                  cleanup);
         if (ty_json_has(element, "waits")) {
-            /* Shape includes that waits point backwards: appending relies on it. */
+            /* Waits must point backwards, because appending relies on it. */
             if (i == 0) {
                 status = ty_json_fail(element, error, "no waits of the first instruction");
                 goto cleanup;

@@ -1,15 +1,16 @@
 /*
- * The proof of a program, second half: all stage replicas walk their streams as the readers will,
- * in no time at all. Whoever gets stuck waits for someone who is stuck too; following that leads
- * round a circle, which is the message.
+ * The proof of a program, second half: simulates the streams of all stage replicas without time. A
+ * blocked stage replica waits for another blocked one; following these waits leads to a cycle,
+ * which the message reports.
  *
- * How far a stage replica has come is one number per stream, since streams run in order. A stage
- * replica is looked at again when a send to it or a collective of it is over, so the walk is linear
- * in the events. Where steps overlap, enough of them are walked to fill the pipe and drain it; a
- * place in a stream then counts rounds times the stream's length.
+ * The state of a stage replica is one number per stream, because streams run in order. A stage
+ * replica is processed again when a send to it or one of its collectives ends, so the walk is
+ * linear in the events. If steps overlap, the walk covers enough of them for warm-up and cool-down;
+ * a place in a stream then counts rounds times the stream's length.
  *
- * Replicas and ranks that do the same are walked once: with equal replicas everywhere, micro-batch
- * m meets none but the m-th replicas, and exchanges join alike stage replicas at alike places.
+ * Interchangeable replicas and ranks are walked once: with equal replicas in all stages,
+ * micro-batch m is only on the m-th replicas, and collectives join interchangeable stage replicas
+ * at the same places.
  */
 #include "program_check.h"
 
@@ -19,16 +20,15 @@
 
 typedef struct walker {
     const program_checker *c;
-    uint32_t stage_replica_count; /* of those that are walked */
-    uint32_t steps, lead;         /* of the walk; rounds before the first step's end */
-    bool is_folded;               /* one replica stands for all */
-    uint32_t *stage_of;           /* [stage replica]: pipeline rank */
-    uint32_t *first_replicas;     /* [pipeline rank] */
-    uint32_t (
-        *done)[TY_STREAM_COUNT]; /* [stage replica]: instructions of each stream that are over */
+    uint32_t stage_replica_count;      /* in the walk */
+    uint32_t steps, lead;              /* of the walk; rounds before the first step's end */
+    bool is_folded;                    /* one replica stands for all */
+    uint32_t *stage_of;                /* [stage replica]: pipeline rank */
+    uint32_t *first_replicas;          /* [pipeline rank] */
+    uint32_t (*done)[TY_STREAM_COUNT]; /* [stage replica]: completed instructions per stream */
     bool *has_arrived;  /* [stage replica]: waits inside the collective at the head of its stream */
     uint32_t *arrivals; /* [bucket]: members that have arrived */
-    uint32_t *queue;    /* ring of stage replicas to look at */
+    uint32_t *queue;    /* ring of stage replicas to process */
     bool *is_queued;    /* [stage replica] */
     uint32_t queue_head, queue_length;
 } walker;
@@ -68,7 +68,7 @@ static const ty_instruction *instruction_of(const walker *w, uint32_t stage_repl
     return &w->c->program->stages[w->stage_of[stage_replica]].instructions[index];
 }
 
-/* The step, counted from `lead` on, that the head of a stream belongs to. */
+/* The step of the head of a stream, counted from `lead`. */
 static uint32_t head_step(const walker *w, place at)
 {
     const uint32_t round = w->done[at.stage_replica][at.stream] /
@@ -76,7 +76,7 @@ static uint32_t head_step(const walker *w, place at)
     return round + instruction_of(w, at.stage_replica, head_index(w, at))->lead;
 }
 
-/* Whether an instruction is over for a step. */
+/* Whether an instruction is done for a step. */
 static bool is_done(const walker *w, uint32_t stage_replica, uint32_t index, uint32_t step)
 {
     const stage_facts *f = facts_of(w, stage_replica);
@@ -105,7 +105,7 @@ static uint32_t peer_of(const walker *w, uint32_t stage_replica, const ty_instru
            global_micro_batch(w, stage_replica, in) % replicas_of(w, peer);
 }
 
-/* The send that a receive of `stage_replica` is matched with: an instruction of its peer. */
+/* The matching send of a receive of `stage_replica`: an instruction of its peer. */
 static uint32_t send_of(const walker *w, uint32_t stage_replica, const ty_instruction *receive)
 {
     const uint32_t replicas = replicas_of(w, pipeline_rank_of(w, receive->peer_stage));
@@ -134,7 +134,7 @@ static uint32_t dequeue(walker *w)
 
 /* ---- Walking ------------------------------------------------------------------------------- */
 
-/* Members of a bucket that are walked, and the n-th of them. */
+/* The members of a bucket in the walk, and the n-th of them. */
 static uint32_t member_count(const walker *w, const ty_bucket *bucket)
 {
     uint32_t count = replicas_of(w, pipeline_rank_of(w, bucket->stage));
@@ -172,7 +172,7 @@ static bool arrive(walker *w, uint32_t stage_replica, uint32_t index)
     return true;
 }
 
-/* Ends the instruction at the head of a stream if all it waits for is over. */
+/* Ends the instruction at the head of a stream if all its waits are done. */
 static bool advance(walker *w, place at)
 {
     const ty_instruction *in;
@@ -211,7 +211,7 @@ static void walk_replica(walker *w, uint32_t stage_replica)
 
 /* ---- Deadlock ------------------------------------------------------------------------------ */
 
-/* The stream that the head of a stuck stream waits for; it is stuck as well. */
+/* The stream that the head of a blocked stream waits for; it is blocked as well. */
 static place waits_for(const walker *w, place at)
 {
     const ty_instruction *in = instruction_of(w, at.stage_replica, head_index(w, at));
@@ -236,7 +236,7 @@ static place waits_for(const walker *w, place at)
     }
 }
 
-/* The plan's number of a stage replica that is walked. */
+/* The plan's number of a stage replica in the walk. */
 static uint32_t number_of(const walker *w, uint32_t stage_replica)
 {
     const uint32_t pipeline_rank = w->stage_of[stage_replica];
@@ -250,11 +250,11 @@ static ty_status report_deadlock(const walker *w, place start)
     char waiting[160], awaited[160];
     uint32_t index, other;
 
-    /* More steps than there are streams end inside the circle. */
+    /* More steps than there are streams end inside the cycle. */
     for (uint64_t i = 0; i < (uint64_t)w->stage_replica_count * TY_STREAM_COUNT; i++)
         at = waits_for(w, at);
-    /* A stage replica cannot wait for itself alone, its waits name earlier instructions: somewhere
-       in the circle one waits for another. Name the lowest such stage replica. */
+    /* A stage replica cannot wait only for itself, because its waits are earlier instructions:
+     * somewhere in the cycle one waits for another. Report the lowest such stage replica. */
     worst = first = at;
     do {
         place next = waits_for(w, at);
@@ -279,7 +279,8 @@ static ty_status report_deadlock(const walker *w, place start)
         w->stage_of[at.stage_replica], other, awaited);
 }
 
-/* Equal replicas everywhere, so that replica q of a stage meets only replica q of another. */
+/* Equal replicas in all stages, so replica q of a stage communicates only with replica q of
+ * another. */
 static bool has_equal_replicas(const ty_plan *plan)
 {
     for (uint32_t s = 1; s < plan->stage_count; s++)

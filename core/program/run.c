@@ -1,4 +1,4 @@
-/* Runs (`trainyard.run/2`): what comes back from the worker. */
+/* Runs (`trainyard.run/2`): the worker's output. */
 #include "ty_run.h"
 
 #include "json_parts.h"
@@ -20,14 +20,14 @@ const ty_evaluation *ty_run_reached(const ty_run *run)
     return NULL;
 }
 
-/* ---- What a run's file has ----------------------------------------------------------------- */
+/* ---- Members of a run's file --------------------------------------------------------------- */
 
 static bool is_played(const void *run)
 {
     return strcmp(((const ty_run *)run)->backend, TY_REPLAY) == 0;
 }
 
-/* One for each step, and none of a run that only played its plan, which says how many steps. */
+/* One per step; none in a replay, which has the number of steps. */
 static ty_status read_losses(const ty_json *object, const json_field *field, void *record,
                              const void *context, ty_error *error)
 {
@@ -60,7 +60,7 @@ static void write_losses(const json_field *field, const void *record, const void
     ty_json_close(writer, ']');
 }
 
-/* One for each stage replica. */
+/* One per stage replica. */
 static ty_status read_memory(const ty_json *object, const json_field *field, void *record,
                              const void *context, ty_error *error)
 {
@@ -97,7 +97,7 @@ static bool has_noise_scale(const void *run)
     return ((const ty_run *)run)->noise.square > 0;
 }
 
-/* For people: it follows from the two before it. */
+/* For display: derived from the two before it. */
 static ty_status read_scale(const ty_json *object, const json_field *field, void *record,
                             const void *context, ty_error *error)
 {
@@ -142,7 +142,7 @@ static const json_field distortion_fields[] = {
 };
 static const json_record distortion_record = JSON_FLAT_RECORD(ty_run, distortion_fields);
 
-/* No more than there were. */
+/* At most the number of steps. */
 static ty_status read_disturbed(const ty_json *object, const json_field *field, void *record,
                                 const void *context, ty_error *error)
 {
@@ -221,7 +221,7 @@ static const json_field evaluation_fields[] = {
 };
 static const json_record evaluation_record = JSON_FLAT_RECORD(ty_evaluation, evaluation_fields);
 
-/* Of the same plan, with as many stage replicas. */
+/* Of the same plan, with the same number of stage replicas. */
 static ty_status read_timeline(const ty_json *object, const json_field *field, void *record,
                                const void *context, ty_error *error)
 {
@@ -287,7 +287,7 @@ static const json_field run_fields[] = {
 /* The context is the run. */
 const json_record ty_run_record = JSON_RECORD(ty_run, run_fields);
 
-/* ---- The whole ------------------------------------------------------------------------------ */
+/* ---- Documents ----------------------------------------------------------------------------- */
 
 ty_status ty_run_from_json(const ty_json *object, ty_run **out, ty_error *error)
 {
@@ -307,7 +307,7 @@ cleanup:
 
 JSON_LOAD(ty_run_load, ty_run, ty_run_from_json)
 
-/* JSON has no NaN, and a run that made one has a story to tell before it is filed. */
+/* JSON has no NaN, and a run with one has diverged: report that instead of writing it. */
 static ty_status check_run(const ty_run *run, const char *path, ty_error *error)
 {
     if (run->backend == NULL || run->machine == NULL || run->versions == NULL || run->date == NULL)

@@ -1,4 +1,4 @@
-/* What the files of jobs and of runs have in common. Internal to core. */
+/* Shared by the files of jobs and of runs. Internal to core. */
 #ifndef TY_RUN_PARTS_H
 #define TY_RUN_PARTS_H
 
@@ -6,7 +6,7 @@
 
 enum { TY_MAX_STEPS = 1000000000 };
 
-/** The backend that only plays a plan. */
+/** The backend that replays a plan without training. */
 #define TY_REPLAY "replay"
 
 #endif

@@ -1,5 +1,5 @@
-/* Timelines: collecting, ordering, checking, finding, and their file. What a step is made of is in
-   timeline_summary.c. */
+/* Timelines: collecting, ordering, checking, finding, and their file. The breakdown of a step is in
+ * timeline_summary.c. */
 #include "ty_run.h"
 
 #include "ty_base.h"
@@ -157,7 +157,7 @@ static const json_field event_fields[] = {
 };
 static const json_record event_record = JSON_RECORD(ty_event, event_fields);
 
-/* Of the timeline's stage replicas and steps, and none ends before it begins. */
+/* Events are of the timeline's stage replicas and steps, and none ends before it begins. */
 static ty_status read_events(const ty_json *object, const json_field *field, void *out,
                              const void *context, ty_error *error)
 {

@@ -1,7 +1,7 @@
 /*
- * What a step is made of: one definition for predicted and measured timelines, see
- * ty_timeline_summarize. The window looked at reaches from the end of the first step to the end of
- * the last; with one step, from 0 to its end.
+ * The breakdown of a step: one definition for predicted and measured timelines, see
+ * ty_timeline_summarize. The time window is from the end of the first step to the end of the last;
+ * with one step, from 0 to its end.
  */
 #include "ty_run.h"
 
@@ -14,7 +14,7 @@
 
 enum { MEDIAN_ABOVE_STEPS = 8 };
 
-/* What a moment of a stage replica's compute stream was spent on, in a summary's words. */
+/* Uses of a stage replica's compute stream, in the categories of a summary. */
 typedef enum share {
     SHARE_COMPUTE,
     SHARE_COLLECTIVE,
@@ -62,7 +62,7 @@ typedef struct view {
     const ty_costs *costs; /* or NULL */
     const ty_timeline *timeline;
     uint32_t **sends; /* [stage][2 * micro-batch + (direction is gradient)]: index of the send */
-    uint64_t *first_events; /* [stage replica]: in a step, of its first instruction */
+    uint64_t *first_events; /* [stage replica]: event of its first instruction in a step */
     uint64_t step_events;
     double from_s, to_s;
     double seconds[TY_TIME_KIND_COUNT]; /* summed over stage replicas */
@@ -75,7 +75,7 @@ static const ty_event *event_of(const view *v, uint32_t step, uint32_t stage_rep
                 ->events[step * v->step_events + v->first_events[stage_replica] + instruction];
 }
 
-/* As ty_timeline_find, which counts anew for each. */
+/* As ty_timeline_find, which counts from scratch for each. */
 static ty_status find_events(view *v, ty_error *error)
 {
     uint32_t stage_replica = 0;
@@ -115,8 +115,8 @@ static int compare_numbers(const void *left, const void *right)
     return (a > b) - (a < b);
 }
 
-/* Where steps overlap, the first ones fill the pipe and the last ones drain it: as many at either
-   end as can be done without. */
+/* If steps overlap, the first ones are warm-up and the last ones cool-down: leave out as many at
+ * either end as possible. */
 static uint32_t settling_steps(const ty_program *program, uint32_t steps)
 {
     const uint32_t spare = steps > 2 ? (steps - 2) / 2 : 0;
@@ -124,7 +124,7 @@ static uint32_t settling_steps(const ty_program *program, uint32_t steps)
     return lead < spare ? lead : spare;
 }
 
-/* Overwrites `ends` when it takes the median. */
+/* Overwrites `ends` if it takes the median. */
 static double step_time(double *ends, uint32_t steps)
 {
     const uint32_t differences = steps - 1;
@@ -146,7 +146,7 @@ static size_t send_slot(const ty_instruction *instruction, uint32_t micro_batch)
     return 2 * (size_t)micro_batch + ty_direction_way(instruction->direction);
 }
 
-/* Where each stage sends each of its micro-batches, so that a receive finds its send at once. */
+/* The send of each micro-batch by each stage, for O(1) look-up by a receive. */
 static ty_status find_sends(view *v, ty_error *error)
 {
     v->sends = ty_alloc(v->plan->stage_count, sizeof *v->sends);
@@ -178,7 +178,7 @@ static double send_start(const view *v, uint32_t step, uint32_t stage, uint32_t 
         ->start_s;
 }
 
-/* The instruction a compute instruction waited for last, if that was after `since`. */
+/* The last wait of a compute instruction, if that ended after `since`. */
 static const ty_instruction *last_wait(const view *v, uint32_t step, uint32_t stage_replica,
                                        const ty_stage_program *stage,
                                        const ty_instruction *instruction, double since)
@@ -204,7 +204,7 @@ static void charge(view *v, ty_time_kind to, double from_s, double to_s)
         v->seconds[to] += to_s - from_s;
 }
 
-/* What compute waits for when it waits for an instruction. */
+/* The category of a wait for an instruction. */
 static ty_time_kind cause_of(const ty_instruction *in)
 {
     static const ty_time_kind causes[TY_STREAM_COUNT] = {
@@ -236,7 +236,7 @@ static void charge_gap(view *v, uint32_t step, uint32_t stage, uint32_t replica,
     }
 }
 
-/* A compute instruction, with the share of it in which ranks exchange. */
+/* A compute instruction, with its share of inner collectives. */
 static void charge_compute(view *v, uint32_t stage, uint32_t index, double from_s, double to_s)
 {
     const ty_op op = v->program->stages[stage].instructions[index].op;
@@ -258,8 +258,8 @@ static void charge_compute(view *v, uint32_t stage, uint32_t index, double from_
     charge(v, TY_TIME_TENSOR_EXCHANGE, middle_s, to_s);
 }
 
-/* Splits the window of one stage replica: compute, the gaps before it, and what is left at the end.
-   The compute stream is gone through in the order in which it ran: by rounds, where steps overlap.
+/* Splits the window of one stage replica: compute, the gaps before it, and the rest at the end.
+ * Iterates over the compute stream in execution order: by rounds, if steps overlap.
  */
 static void charge_replica(view *v, uint32_t stage, uint32_t replica, uint32_t stage_replica)
 {
@@ -274,7 +274,7 @@ static void charge_replica(view *v, uint32_t stage, uint32_t replica, uint32_t s
             if (s->instructions[i].stream != TY_STREAM_COMPUTE || step >= steps)
                 continue;
             event = event_of(v, step, stage_replica, i);
-            if (event->end_s <= v->from_s) { /* nothing of it is in the window */
+            if (event->end_s <= v->from_s) { /* it is outside the window */
                 cursor = fmax(cursor, event->end_s);
                 continue;
             }
@@ -288,9 +288,9 @@ static void charge_replica(view *v, uint32_t stage, uint32_t replica, uint32_t s
     charge(v, TY_TIME_BUBBLE, cursor, v->to_s);
 }
 
-/* ---- In words ------------------------------------------------------------------------------ */
+/* ---- As text ------------------------------------------------------------------------------- */
 
-/* What the plan's input is bound by is known before anything runs. */
+/* The plan's input bound is known before a run. */
 static const char *input_label(const ty_plan *plan, char *room, size_t size)
 {
     ty_input_outlook input = {0};
@@ -320,7 +320,7 @@ static const char *share_label(const ty_plan *plan, share which, char room[64])
     return labels[which];
 }
 
-/* The two largest shares that are not compute; the second only where it rounds to something. */
+/* The two largest shares that are not compute; the second only if it does not round to 0. */
 static void describe_limit(const ty_plan *plan, const double shares[SHARE_COUNT], char *text,
                            size_t size)
 {

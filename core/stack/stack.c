@@ -1,5 +1,5 @@
-/* Stacks in memory: the table of constants that reading, writing and fitting follow, and what
- * becomes of a stack but files. */
+/* Stacks in memory: the table of constants for reading, writing and fitting, and all functions of
+ * stacks except files. */
 #include "stack_on.h"
 #include "ty_base.h"
 
@@ -30,7 +30,7 @@ static const ty_stack_constant constants[] = {
     OF_DEVICE(kernel_s, 0, 1),
     CONSTANT(traffic_share, DBL_MIN, 10),
     OR_USUAL(cast_bytes, 0, 100, 3),         /* two bytes read, one written */
-    OR_USUAL(permutation_passes, 0, 100, 4), /* there and back, each read and written */
+    OR_USUAL(permutation_passes, 0, 100, 4), /* to the experts and back, each read and written */
     CONSTANT(attention_kernels, 0, 1e4),
     CONSTANT(loss_kernels, 0, 1e4),
     CONSTANT(logit_bytes, 0, 1e4),

@@ -1,5 +1,5 @@
-/* Stacks as `trainyard.stack/1`: of the catalogue, of files, of plans. What a stack is `like` is
- * read first; the stack then says what differs. */
+/* Stacks as `trainyard.stack/1`: in the catalogue, in files, in plans. The stack in `like` is read
+ * first; the stack's own members then replace its figures. */
 #include "json_parts.h"
 #include "stack_on.h"
 #include "stack_plans.h"
@@ -15,7 +15,7 @@
 #define MOST_FITTED 100000
 #define MOST_JUDGED 1000
 #define MOST_SWITCHES 100
-#define MOST_LIKE 16 /* stacks one like the other, beyond which none is found to be like itself */
+#define MOST_LIKE 16 /* longest chain of `like`; a longer one counts as a cycle */
 
 /* ---- Tables ---------------------------------------------------------------------------------- */
 
@@ -54,8 +54,8 @@ static const json_field switch_fields[] = {
 };
 static const json_record switch_record = JSON_RECORD(ty_stack_switch, switch_fields);
 
-/* `fitted` is written when it is empty, too: a stack always has a name. Switches are not: plans
- * carry what they have set. */
+/* `fitted` is written even if it is empty, because a stack always has a name. Switches are not
+ * written: plans carry the constants that they set. */
 static const json_field list_fields[] = {
     {"fitted", JSON_ROWS, JSON_AT(ty_stack, fitted), 0, MOST_FITTED, .of = &fitted_record,
      .count_at = offsetof(ty_stack, fitted_count), .is_optional = true, JSON_SAID(ty_stack, name)},
@@ -120,7 +120,7 @@ cleanup:
 
 /* ---- Reading --------------------------------------------------------------------------------- */
 
-/* What a stack says itself holds on all devices that it does not name. */
+/* A stack's own figure applies to all devices that it does not name. */
 static ty_status read_constant(const ty_json *object, uint32_t i, ty_stack *stack, ty_error *error)
 {
     const ty_stack_constant *constant = ty_stack_constant_at(i);
@@ -130,7 +130,7 @@ static ty_status read_constant(const ty_json *object, uint32_t i, ty_stack *stac
                                 &stack->sources[i], error);
 }
 
-/* Names stand in commands, comments of scripts and file names. */
+/* Names are used in commands, comments of scripts and file names. */
 static ty_status check_name(const ty_json *object, const ty_stack *stack, ty_error *error)
 {
     static const char letters[] = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ"
@@ -143,13 +143,13 @@ static ty_status check_name(const ty_json *object, const ty_stack *stack, ty_err
     return ty_json_fail(value, error, "letters, digits, '-', '_' and '.'");
 }
 
-/* Whether a member is to be read: all there are where nothing stands in for those that lack. */
+/* Whether to read a member: all of them, unless defaults replace missing ones. */
 static bool is_said(const ty_json *object, const char *key, bool has_base)
 {
     return !has_base || ty_json_has(object, key);
 }
 
-/* What the stack says of itself, over what is there already of the stack that it is like. */
+/* Reads a stack's own members over those of the stack that it is like. */
 static ty_status read_members(const ty_json *object, bool has_base, ty_stack *stack,
                               ty_error *error)
 {
@@ -182,7 +182,7 @@ static ty_status read_members(const ty_json *object, bool has_base, ty_stack *st
         TY_TRY(ty_stack_plans_read(object, &stack->plans, error));
     for (uint32_t i = 0; i < ty_stack_lists_record.field_count; i++) {
         const json_record one = {&list_fields[i], 1, sizeof *stack, false};
-        if (i > 0 || ty_json_has(object, "fitted")) /* the base's evidence, not its judgement */
+        if (i > 0 || ty_json_has(object, "fitted")) /* it inherits only `fitted` from the base */
             ty_record_clear(&one, stack);
         TY_TRY(ty_record_read(object, &one, stack, NULL, error));
     }
@@ -223,7 +223,7 @@ static ty_status new_stack(ty_stack **out, ty_error *error)
     return TY_OK;
 }
 
-/* Whether memory was enough; NULL is copied as NULL. */
+/* @return false without memory; NULL is copied as NULL. */
 static bool copy_text(const char *text, char **out)
 {
     *out = ty_strdup(text);
@@ -321,7 +321,7 @@ static bool is_path(const char *text)
     return strcmp(text, "-") == 0 || strchr(text, '/') != NULL || ends_in_suffix(text);
 }
 
-/* `text` seen from the folder of `from`; NULL: as it is. */
+/* `text` relative to the folder of `from`; NULL: unchanged. */
 static ty_status path_beside(const char *from, const char *text, char **out, ty_error *error)
 {
     const char *slash = from == NULL || text[0] == '/' ? NULL : strrchr(from, '/');
@@ -336,7 +336,7 @@ static ty_status path_beside(const char *from, const char *text, char **out, ty_
     return status;
 }
 
-/* The file of a stack, whatever it was called in. */
+/* The file of a stack, by any of its spellings. */
 static ty_status find_file(const char *from, const char *text, char **path, ty_error *error)
 {
     ty_status status;
@@ -352,7 +352,7 @@ static ty_status find_file(const char *from, const char *text, char **path, ty_e
         i++;
     TY_CHECK(path_beside(from, text, &file, error), status, cleanup);
     is_file = text[0] != '\0' && ty_file_exists(file);
-    if (i == count && !is_file) { /* "Megatron" is megatron, where no file is */
+    if (i == count && !is_file) { /* if no such file exists, "Megatron" is megatron */
         const char *meant = ty_name_find(text, names, count, sizeof *names, &is_whole);
         for (i = 0; i < count && !(is_whole && names[i] == meant);)
             i++;
@@ -379,16 +379,16 @@ cleanup:
     return status;
 }
 
-/* The stacks that are being read, each because the one before is like it. */
+/* The chain of stacks being read; each is in `like` of the one before. */
 typedef struct chain {
     const struct chain *before;
-    char *path; /* as the system knows it, so that no file has two */
+    char *path; /* canonical, so that a file has only one */
     int length;
 } chain;
 
 static ty_status read_file(const char *path, const chain *before, ty_stack **out, ty_error *error);
 
-/* What `object` is like, into *out; its own figures then say where they were taken from. */
+/* Reads the stack in `like` of `object` into *out, with the sources of its figures. */
 static ty_status read_base(const ty_json *object, const char *path, const chain *self,
                            ty_stack **out, ty_error *error)
 {
@@ -452,7 +452,7 @@ static ty_status read_file(const char *path, const chain *before, ty_stack **out
     ty_status status;
 
     TY_CHECK(ty_json_load(path, &document, error), status, cleanup);
-    known = realpath(path, NULL); /* none of standard input */
+    known = realpath(path, NULL); /* none for standard input */
     self.path = known != NULL ? known : (char *)path;
     root = ty_json_root(document);
     has_base = ty_json_has(root, "like");
@@ -520,7 +520,7 @@ done:
     return status;
 }
 
-/* `more` behind a text that is owned. */
+/* Appends `more` to an owned text. */
 static ty_status extend(char **text, const char *between, const char *more, ty_error *error)
 {
     ty_text longer = {0};
@@ -554,7 +554,7 @@ static const ty_stack_switch *switch_of(const ty_stack *stack, const char *word,
     return NULL;
 }
 
-/* Constants and switches, which follow the name or the path and a blank. */
+/* Constants and switches, after the name or the path and a blank. */
 static ty_status change_all(ty_stack *stack, const char *words, ty_error *error)
 {
     bool has_constants = false;
@@ -575,7 +575,7 @@ static ty_status change_all(ty_stack *stack, const char *words, ty_error *error)
     return has_constants ? extend(&stack->name, "-", "changed", error) : TY_OK;
 }
 
-/* Where the name or the path of "a b=1 c=2" ends: at the blank before the first word with '='. */
+/* The end of the name or path in "a b=1 c=2": the blank before the first word with '='. */
 static size_t name_length(const char *text)
 {
     const char *equals = strchr(text, '=');

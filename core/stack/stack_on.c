@@ -37,7 +37,7 @@ double ty_stack_on_device(const ty_stack *stack, const double *constant, const c
     return value;
 }
 
-/* The figures of a name; made where there are none; NULL: no memory. */
+/* The figures of a name; added if there are none; NULL: no memory. */
 static ty_stack_on *on_named(ty_stack *stack, const char *device)
 {
     ty_stack_on *grown;

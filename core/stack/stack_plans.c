@@ -1,4 +1,4 @@
-/* What plans a stack can run: read, written, checked. */
+/* The plans that a stack can run: read, written, checked. */
 #include "stack_plans.h"
 #include "ty_json.h"
 #include "ty_plan.h"
@@ -19,7 +19,7 @@ static const char *zero_name(int i)
 
 JSON_NAMES(parallelism_name, ty_parallelism, ty_parallelism_name)
 
-/* The sets of ty_stack_plans: their keys and what is in them. */
+/* The sets of ty_stack_plans: their keys and members. */
 static const struct plan_set {
     const char *key, *one, *words;
     size_t offset;
@@ -38,7 +38,7 @@ static const struct plan_set {
 };
 #define PLAN_SET_COUNT (sizeof plan_sets / sizeof *plan_sets)
 
-/* What limits plans beyond the sets, where it is said: its key and what it comes to. */
+/* Limits of plans in addition to the sets: key and text of each. */
 static const struct plan_limit {
     const char *key, *words;
     size_t offset;
@@ -199,7 +199,7 @@ uint32_t ty_stack_first_block(const ty_workload *workload)
            workload->layer_count > 1 && ty_workload_is_cut(workload, 1);
 }
 
-/* Blocks that begin in layers [first, end), what lies behind all of them being none. */
+/* Blocks that begin in layers [first, end), without the head. */
 static uint32_t blocks_between(const ty_workload *workload, uint32_t first, uint32_t end)
 {
     const uint32_t *starts;
@@ -261,7 +261,7 @@ ty_status ty_stack_plans_check(const char *whose, const ty_stack_plans *plans,
                                const ty_stack_use *use, ty_error *error)
 {
     ty_stack_plans can = *plans;
-    /* In the order of plan_sets; -1: nothing of it is used. */
+    /* In the order of plan_sets; -1: unused. */
     const int used[PLAN_SET_COUNT] = {use->stages > 1 ? use->schedule : -1, use->compression,
                                       use->recompute, use->zero};
     const uint64_t parts = use->parts > 1 ? use->parts : 1;

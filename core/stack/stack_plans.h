@@ -4,9 +4,9 @@
 
 #include "ty_stack.h"
 
-/** Writes "plans"; nothing, where the stack can run everything. */
+/** Writes "plans"; nothing if the stack can run every plan. */
 void ty_stack_plans_to_json(const ty_stack_plans *plans, ty_json_writer *writer);
-/** Reads "plans" of a stack; what is left out stays as it is in `plans`. */
+/** Reads "plans" of a stack; missing members keep their value in `plans`. */
 ty_status ty_stack_plans_read(const ty_json *stack, ty_stack_plans *plans,
                               ty_error *error) TY_MUST_CHECK;
 
