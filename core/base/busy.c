@@ -1,4 +1,4 @@
-/* What others compute: /proc/stat, see proc(5). */
+/* CPU use of other programs: /proc/stat, see proc(5). */
 #include "busy.h"
 #include "ty_base.h"
 

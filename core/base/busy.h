@@ -1,7 +1,7 @@
 /**
  * @file busy.h
- * Whether others compute on this machine while something is measured: what the processors have done
- * in all, less what one's own processes have.
+ * CPU use of other programs during a measurement: total CPU time less that of the measured
+ * processes.
  *
  *     ty_cpu_clock from, to;
  *     if (ty_cpu_clock_read(&from)) ... measure ...
@@ -12,21 +12,21 @@
 
 #include <stdbool.h>
 
-/** From this share of the cores on, taken by others, a measurement is called disturbed. What is
- * always there, a desktop or a monitor, takes less. */
+/** Share of the cores used by other programs from which a measurement counts as disturbed. Constant
+ * background load, such as a desktop or a monitor, takes less. */
 #define TY_BUSY_SHARE 0.08
 
-/** Linux's count of what all processors have done, in steps of 10 ms. */
+/** Linux's CPU time of all processors, in steps of 10 ms. */
 typedef struct ty_cpu_clock {
     double now_s;   /* ty_now_s */
-    double busy_s;  /* by anybody, and by a hypervisor's other guests */
-    double steal_s; /* of that by those */
+    double busy_s;  /* of all processes and of a hypervisor's other guests */
+    double steal_s; /* of this, by those guests */
 } ty_cpu_clock;
-/** @return false where /proc/stat cannot be read */
+/** @return false if /proc/stat cannot be read */
 bool ty_cpu_clock_read(ty_cpu_clock *out);
 
-/** The share of all cores that was taken between two readings, 0 to 1, by others than those that
- * computed `own_cpu_s`; 0 for readings less than 50 ms apart, which tell nothing. */
+/** The share of all cores, 0 to 1, used between two readings by processes other than those with
+ * `own_cpu_s`; 0 for readings less than 50 ms apart, which are too coarse. */
 double ty_others_share(const ty_cpu_clock *from, const ty_cpu_clock *to, double own_cpu_s);
 
 #endif

@@ -1,5 +1,5 @@
-/* Learning byte pairs. Words are what counts: each different one is kept once, with how often it
- * occurs, and rewritten as pairs become tokens; in the end the text is its words' tokens. */
+/* Learning byte pairs. It works on words: each different word is stored once, with its number of
+ * occurrences, and rewritten as pairs become tokens; in the end the text is its words' tokens. */
 #include "byte_pairs.h"
 
 #include "ty_base.h"
@@ -18,11 +18,11 @@ typedef struct word {
 typedef struct pair {
     uint32_t first, second;
     uint64_t count;
-    uint32_t *words; /* where it occurs, or did */
+    uint32_t *words; /* words with the pair, now or earlier */
     uint32_t word_count, word_room;
 } pair;
 
-typedef struct wish { /* a pair as it stood when it was put on the heap */
+typedef struct wish { /* a pair with its count when it was put on the heap */
     uint64_t count;
     uint32_t pair;
 } wish;
@@ -48,9 +48,9 @@ typedef struct learning {
     bool has_failed; /* out of memory */
 } learning;
 
-/* ---- Growing things ---------------------------------------------------------------------- */
+/* ---- Growing arrays ------------------------------------------------------------------------ */
 
-/* Room for one more of `size` bytes; false and has_failed without memory. */
+/* Reserves space for one more of `size` bytes; false and has_failed without memory. */
 static bool reserve(learning *l, void **items, uint64_t count, uint64_t *room, size_t size)
 {
     void *grown;
@@ -109,7 +109,7 @@ static uint64_t pair_hash(uint32_t first, uint32_t second)
     return mix((uint64_t)first << 32 | second);
 }
 
-/* Twice as many entries, each put in anew. */
+/* Doubles the table and inserts each entry again. */
 static bool table_grow(learning *l, table *t, bool is_of_words, uint32_t count)
 {
     const uint64_t size = t->size == 0 ? 1024 : t->size * 2;
@@ -154,7 +154,7 @@ static uint32_t word_find(learning *l, uint64_t start, uint32_t size)
     return l->word_count - 1;
 }
 
-/* A word begins at whitespace, and at the start. Longer ones than any language has are cut. */
+/* A word begins at whitespace, and at the start. Words longer than in any language are cut. */
 enum { LONGEST_WORD = 4096 };
 
 static void words_find(learning *l)
@@ -238,7 +238,7 @@ static uint32_t pair_find(learning *l, uint32_t first, uint32_t second)
     return l->pair_count - 1;
 }
 
-/* The word has the pair, and so often more. The same word is noted once in a row. */
+/* Adds occurrences of the pair in a word. Consecutive additions of a word store it once. */
 static void pair_add(learning *l, uint32_t first, uint32_t second, uint32_t word_index)
 {
     const uint32_t index = pair_find(l, first, second);
@@ -299,8 +299,8 @@ static bool word_has(const learning *l, const word *w, uint32_t first, uint32_t 
     return false;
 }
 
-/* Counts of the pairs of one word again, after it was rewritten. Pairs without the new token know
- * the word already; pairs with it have grown and go onto the heap. */
+/* Recounts the pairs of a word after it was rewritten. Pairs without the new token have the word
+ * already; pairs with it have increased and go onto the heap. */
 static void pairs_recount(learning *l, uint32_t word_index, uint32_t token)
 {
     const word *w = &l->words[word_index];
@@ -319,7 +319,7 @@ static void pairs_recount(learning *l, uint32_t word_index, uint32_t token)
 
 static void merge(learning *l, uint32_t index, uint32_t token)
 {
-    const pair merged = l->pairs[index]; /* its own memory moves while others are added */
+    const pair merged = l->pairs[index]; /* a copy, because the array moves when pairs are added */
 
     for (uint32_t i = 0; i < merged.word_count && !l->has_failed; i++) {
         const uint32_t w = merged.words[i];
@@ -348,7 +348,7 @@ static bool next_pair(learning *l, uint32_t *index)
     return false;
 }
 
-/* ---- The whole --------------------------------------------------------------------------- */
+/* ---- Learning ------------------------------------------------------------------------------ */
 
 static void learning_free(learning *l)
 {

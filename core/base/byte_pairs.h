@@ -14,7 +14,7 @@ typedef struct byte_pairs {
     uint64_t count;
 } byte_pairs;
 
-/** At most `most` pairs, each of which occurred at least twice when it was made. */
+/** Learns at most `most` pairs, each with at least two occurrences when it was added. */
 ty_status ty_byte_pairs_learn(const char *text, size_t length, uint32_t most, byte_pairs *out,
                               ty_error *error) TY_MUST_CHECK;
 void ty_byte_pairs_clear(byte_pairs *pairs);

@@ -1,4 +1,4 @@
-/* Digests of inputs, by which a plan names what it was made from. */
+/* Digests of inputs, by which a plan identifies its own. */
 #include "ty_base.h"
 
 #include <sha2.h>

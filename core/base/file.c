@@ -1,4 +1,4 @@
-/* Files read completely or replaced completely, and where Trainyard's own data lies. */
+/* Files read completely or replaced completely, and the location of Trainyard's data. */
 #include "ty_base.h"
 
 #include <dirent.h>
@@ -59,7 +59,7 @@ cleanup:
     return status;
 }
 
-/* A pipe by name may have nobody who ever writes to it; one of a shell has at once. */
+/* A named pipe may never have a writer; a pipe of a shell has one immediately. */
 static ty_status wait_for_writer(int file, const char *path, ty_error *error)
 {
     struct pollfd wait = {.fd = file, .events = POLLIN};
@@ -125,7 +125,7 @@ static int write_all(int file, const char *bytes, size_t length)
 
 static ty_status write_standard_output(const void *bytes, size_t length, ty_error *error)
 {
-    /* Through stdio, so that it comes after what the program printed before. */
+    /* Through stdio, to come after the program's earlier output. */
     if (fwrite(bytes, 1, length, stdout) != length || fflush(stdout) != 0)
         return ty_fail(error, TY_EIO, "<standard output>: %s", strerror(errno));
     return TY_OK;
@@ -146,8 +146,8 @@ static ty_status write_in_place(const char *path, const void *bytes, size_t leng
     return status;
 }
 
-/* Opens a new file beside `path`; -1 with errno. The mode is the one a plain creation would get:
- * mkstemp's 0600 would hide a shared plan from everyone else. */
+/* Opens a new file in the folder of `path`; -1 with errno. The mode is the one a plain creation
+ * would get: mkstemp's 0600 would hide a shared plan from everyone else. */
 static int open_temporary(const char *path, ty_text *name)
 {
     const char *slash = strrchr(path, '/');
@@ -168,7 +168,7 @@ static int open_temporary(const char *path, ty_text *name)
     return file;
 }
 
-/* So that the new name survives a power cut too; not every file system can, hence no check. */
+/* Makes the new name survive a power cut; not every file system supports it, hence no check. */
 static void flush_directory(const char *path)
 {
     const char *slash = strrchr(path, '/');
@@ -185,7 +185,7 @@ static void flush_directory(const char *path)
 }
 
 struct ty_file_writer {
-    char *path; /* a symbolic link stays one: this is where it leads */
+    char *path; /* target of a symbolic link, which stays a link */
     ty_text temporary;
     int file; /* -1: closed */
 };
@@ -203,7 +203,7 @@ void ty_file_writer_drop(ty_file_writer *writer)
     ty_free(writer);
 }
 
-/* Where a name leads, and what is there; a name of nothing as it is. */
+/* Resolves a name and the type of its file; a nonexistent name is unchanged. */
 static ty_status target_find(const char *path, struct stat *old, bool *is_there, char **out,
                              ty_error *error)
 {
@@ -319,7 +319,7 @@ ty_status ty_file_try(const char *path, ty_error *error)
     if (file < 0)
         status =
             ty_fail(error, errno == ENOMEM ? TY_ENOMEM : TY_EIO, "%s: %s", path, strerror(errno));
-    else if (write_all(file, "?", 1) != 0) /* a full disk still makes files */
+    else if (write_all(file, "?", 1) != 0) /* a full disk can still create empty files */
         status = ty_fail(error, TY_EIO, "%s: %s", path, strerror(errno));
     if (file >= 0) {
         close(file);
@@ -417,7 +417,7 @@ static int by_name(const void *a, const void *b)
     return strcmp(*(char *const *)a, *(char *const *)b);
 }
 
-/* Appends "lenet" for "lenet.json"; other files are passed over. */
+/* Appends "lenet" for "lenet.json"; skips other files. */
 static ty_status add_name(const char *file, const char *suffix, char ***names, uint32_t *count,
                           ty_error *error)
 {

@@ -1,4 +1,4 @@
-/* Whether samples come as fast as they are used. */
+/* Whether samples arrive as fast as training uses them. */
 #include "ty_cluster.h"
 
 #include "option_words.h"
@@ -39,7 +39,7 @@ static ty_status read_data(const char *value, void *out, ty_error *error)
     return status;
 }
 
-/* Samples a second, with or without "/s". */
+/* Samples per second, with or without "/s". */
 static ty_status read_decode(const char *value, void *out, ty_error *error)
 {
     ty_input *input = out;
@@ -184,7 +184,7 @@ static ty_status check(const ty_input_question *q, ty_error *error)
     return TY_OK;
 }
 
-/* What one host draws from a level at most, alone. */
+/* The most that one host reads from a level, alone. */
 static double host_rate(const ty_storage *level, double sample_bytes)
 {
     const double request = level->request_bytes > 0 ? level->request_bytes : sample_bytes;

@@ -1,7 +1,7 @@
 /*
- * Reading JSON. The text is checked by json_scan.c, the values are built by cJSON, and here each
- * gets a node that knows its parent (for pointers in messages) and whether it was read (so that
- * unknown keys are found).
+ * Reading JSON. json_scan.c checks the text and cJSON builds the values. This file gives each a
+ * node with its parent (for pointers in messages) and a mark when it is read (to find unknown
+ * keys).
  */
 #include "ty_json.h"
 
@@ -16,8 +16,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* Optional keys that were asked for and absent: an unknown key is probably one of them misspelt.
- * The document keeps their names, each object a bit per name. */
+/* Optional keys that were requested and absent: an unknown key is probably a misspelling of one.
+ * The document stores their names, each object a bit per name. */
 #define MAX_ASKED 64
 
 struct ty_json {
@@ -33,13 +33,13 @@ struct ty_json {
 struct ty_json_document {
     char *name;
     cJSON *tree;
-    ty_json *nodes; /* breadth first, so that children lie side by side; [0] is the root */
+    ty_json *nodes; /* breadth first, so children are contiguous; [0] is the root */
     size_t node_count;
     char *asked[MAX_ASKED];
     size_t asked_count;
 };
 
-/* Reading marks nodes of a document that its one reader owns; the const is for that reader. */
+/* Reading marks nodes of a document that its only reader owns; the const is for that reader. */
 static ty_json *writable(const ty_json *value)
 {
     return value->document->nodes + (value - value->document->nodes);
@@ -47,7 +47,7 @@ static ty_json *writable(const ty_json *value)
 
 /* ---- places and messages ---- */
 
-typedef struct line { /* a fixed buffer that is cut off rather than overrun */
+typedef struct line { /* a fixed buffer that truncates */
     char *data;
     size_t length, size;
 } line;
@@ -62,7 +62,7 @@ static void line_add(line *to, const char *bytes, size_t length)
     to->data[to->length] = '\0';
 }
 
-/* "/key" with ~ and / escaped as RFC 6901 asks. */
+/* "/key" with ~ and / escaped as in RFC 6901. */
 static void line_add_key(line *to, const char *key)
 {
     line_add(to, "/", 1);
@@ -104,7 +104,7 @@ void ty_json_place(const ty_json *value, char out[TY_JSON_PLACE_SIZE])
     place_of(value, NULL, out, TY_JSON_PLACE_SIZE);
 }
 
-/* The value as a message shows it, shortened. */
+/* The value for a message, shortened. */
 static void describe(const ty_json *value, char out[64])
 {
     const cJSON *item = value->item;
@@ -176,7 +176,7 @@ static int compare_keys(const void *a, const void *b)
     return *left < *right ? -1 : *left > *right;
 }
 
-/* The second member of a key that is there twice, or NULL. `sorted` has room for all members. */
+/* The second member of a duplicate key, or NULL. `sorted` has room for all members. */
 static const ty_json *duplicate_member(const ty_json *object, const ty_json **sorted)
 {
     for (size_t i = 0; i < object->size; i++)
@@ -189,7 +189,7 @@ static const ty_json *duplicate_member(const ty_json *object, const ty_json **so
     return NULL;
 }
 
-/* Duplicate keys, and numbers that are not finite: the grammar has them.
+/* Rejects duplicate keys and numbers that are not finite, which the grammar allows.
  * @param unknown as in parse */
 static ty_status check_values(const ty_json_document *document, ty_text *unknown, ty_error *error)
 {
@@ -230,8 +230,8 @@ cleanup:
     return status;
 }
 
-/* @param unknown gets a note on numbers that are not finite, which count as null; NULL: they are
- * refused */
+/* @param unknown gets a note on numbers that are not finite, which count as null; NULL: rejects
+ *   them */
 static ty_status parse(const char *text, size_t length, const char *name, ty_text *unknown,
                        ty_json_document **out, ty_error *error)
 {
@@ -257,7 +257,7 @@ static ty_status parse(const char *text, size_t length, const char *name, ty_tex
         document->node_count = value_count;
         document->tree = cJSON_ParseWithLengthOpts(text, length, NULL, 0);
     }
-    /* The scan let pass only what cJSON can read, so that memory is all it can lack. */
+    /* The scan accepts only text that cJSON can read, so cJSON fails only without memory. */
     if (document == NULL || document->name == NULL || document->nodes == NULL ||
         document->tree == NULL) {
         status = ty_fail(error, TY_ENOMEM, "%.200s: out of memory", name);
@@ -370,8 +370,8 @@ static ty_json *find_member(const ty_json *object, const char *key)
     return NULL;
 }
 
-/* Remembers that an absent `key` would have been understood. Only a suggestion depends on it, so
- * that a lack of memory or of room is no failure. */
+/* Records that an absent `key` is known. Only a suggestion depends on it, so a lack of memory or
+ * space is not a failure. */
 static void remember_asked(const ty_json *object, const char *key)
 {
     ty_json_document *document = object->document;
@@ -396,13 +396,13 @@ bool ty_json_has(const ty_json *object, const char *key)
     if (found != NULL && !cJSON_IsNull(found->item))
         return true;
     if (found != NULL)
-        found->is_read = true; /* null is a way to leave a known key out */
+        found->is_read = true; /* null counts as a missing key */
     else
         remember_asked(object, key);
     return false;
 }
 
-/* An unread key that `key` may be the right spelling of, or NULL. */
+/* An unread key that may be a misspelling of `key`, or NULL. */
 static const char *misspelt_key(const ty_json *object, const char *key)
 {
     for (size_t i = 0; i < object->size; i++) {
@@ -414,7 +414,7 @@ static const char *misspelt_key(const ty_json *object, const char *key)
     return NULL;
 }
 
-/* The member, marked as read; where there is none, what was expected there. */
+/* The member, marked as read; if there is none, an error with the expected value. */
 static ty_status require(const ty_json *object, const char *key, const char *expected,
                          const ty_json **out, ty_error *error)
 {

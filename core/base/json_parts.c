@@ -1,4 +1,4 @@
-/* Values that several of core's files have in common. */
+/* Values that several of core's files share. */
 #include "json_parts.h"
 
 #include "ty_base.h"

@@ -1,4 +1,4 @@
-/* Values that several of core's files have in common. Internal to core. */
+/* Values that several of core's files share. Internal to core. */
 #ifndef TY_JSON_PARTS_H
 #define TY_JSON_PARTS_H
 
@@ -15,7 +15,7 @@ ty_status ty_json_string_copy(const ty_json *object, const char *key, char **out
 /** Writes a string member unless it is NULL. */
 void ty_json_put_string_if(ty_json_writer *writer, const char *key, const char *value);
 
-/** One of `count` names, which `name` gives by their number; `out` is set only on TY_OK. */
+/** One of `count` names, `name(i)` being the i-th; `out` is set only on TY_OK. */
 ty_status ty_json_name(const ty_json *object, const char *key, const char *(*name)(int), int count,
                        int *out, ty_error *error) TY_MUST_CHECK;
 
@@ -26,7 +26,7 @@ ty_status ty_json_uint32_array(const ty_json *object, const char *key, size_t mi
 void ty_json_put_uint32_array(ty_json_writer *writer, const char *key, const uint32_t *values,
                               uint32_t count);
 
-/** From 2^53 on an integer may have been rounded by a reader that takes numbers for doubles. */
+/** From 2^53 on, readers that use doubles may have rounded an integer. */
 #define TY_JSON_MAX_INTEGER 9007199254740991u
 
 /** Defines `load`, which reads a file of one document by `from_json`. */

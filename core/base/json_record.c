@@ -7,7 +7,7 @@
 #include <assert.h>
 #include <string.h>
 
-/* Members are of their types; where they are is only known by the table. */
+/* Members have their types; only the table has their offsets. */
 static void *place(void *record, size_t at)
 {
     return (char *)record + at;
@@ -61,7 +61,7 @@ static size_t most_count(const json_field *field)
     return field->most_count > 0 ? field->most_count : UINT32_MAX;
 }
 
-/* Room for an array's values, of so many bytes each, which is the record's from then on. */
+/* Allocates an array's values, of `size` bytes each, for the record, which owns them. */
 static ty_status read_array(const ty_json *object, const json_field *field, size_t size, void *out,
                             const ty_json **array, void **values, ty_error *error)
 {
@@ -237,7 +237,7 @@ ty_status ty_record_read(const ty_json *object, const json_record *record, void 
         if (f->is_optional && !ty_json_has(object, f->key)) {
             const uint32_t absent = (uint32_t)f->absent;
             if (f->read != NULL)
-                continue; /* where it is, its reader knows */
+                continue; /* only its reader knows its place */
             if (f->kind == JSON_UINT32 || f->kind == JSON_NAME)
                 memcpy(place(out, f->at), &absent, sizeof absent);
             else if (f->kind == JSON_NUMBER)

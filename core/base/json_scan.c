@@ -147,8 +147,7 @@ static bool is_word_at(const char *at, const char *end, const char *word)
     return (size_t)(end - at) >= strlen(word) && memcmp(at, word, strlen(word)) == 0;
 }
 
-/* NaN and the infinities are no JSON. They pass here, so that a message can say whose value they
- * are. */
+/* NaN and the infinities are not JSON. They pass here, so a message can name their member. */
 static bool scan_word(scanner *s)
 {
     static const char *const words[] = {"true", "false", "null", "NaN", "Infinity", "-Infinity"};
@@ -162,7 +161,7 @@ static bool scan_word(scanner *s)
     return refuse(s, "a value");
 }
 
-/* A string, number or word; `{` and `[` are the caller's. */
+/* A string, number or word; the caller handles `{` and `[`. */
 static bool scan_scalar(scanner *s)
 {
     if (peek(s) == '"')
@@ -205,7 +204,7 @@ static bool scan_after_value(scanner *s, const char *closers, int *depth)
     return true;
 }
 
-/* One value with all that is in it. `closers` is the stack of brackets that are still open. */
+/* One value with its contents. `closers` is the stack of brackets that are still open. */
 static bool scan_value(scanner *s)
 {
     char closers[TY_JSON_MAX_DEPTH];

@@ -1,4 +1,4 @@
-/* Private to core: the strict reading of JSON text that comes before cJSON sees it. */
+/* Private to core: the strict check of JSON text before cJSON reads it. */
 #ifndef TY_JSON_SCAN_H
 #define TY_JSON_SCAN_H
 
@@ -11,10 +11,10 @@
 #define TY_JSON_MAX_DEPTH 200
 
 /**
- * Whether `text` is one JSON value by RFC 8259, and no more than that: valid UTF-8 without NUL (nor
- * \u0000), at most TY_JSON_MAX_DEPTH deep, numbers of at most 60 characters (cJSON reads 63).
- * cJSON lets pass what is refused here: control characters as blanks and in strings, "01", "1.",
- * anything after the value.
+ * Checks that `text` is exactly one JSON value by RFC 8259: valid UTF-8 without NUL (nor \u0000),
+ * at most TY_JSON_MAX_DEPTH deep, numbers of at most 60 characters (cJSON reads 63). Rejects texts
+ * that cJSON accepts: control characters as blanks and in strings, "01", "1.", anything after the
+ * value.
  * @param value_count        [out] values in the text, the root included
  * @param has_python_numbers [out] NaN, Infinity or -Infinity are among them: cJSON reads the text
  * of ty_json_spell_out

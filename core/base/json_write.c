@@ -28,7 +28,7 @@ static void indent(ty_json_writer *writer)
         ty_text_append(writer->text, blanks, (size_t)(left < 32 ? left : 32));
 }
 
-/* Bytes that stand for themselves. */
+/* Bytes that need no escape. */
 static size_t plain_length(const unsigned char *at, size_t left)
 {
     size_t length = 0;
@@ -74,7 +74,7 @@ static void write_quoted(ty_text *text, const char *value)
     ty_text_append(text, "\"", 1);
 }
 
-/* Everything that stands before a value. */
+/* Comma, line break, indentation and key before a value. */
 static void begin_value(ty_json_writer *writer, const char *key)
 {
     if (!writer->is_first)
@@ -143,7 +143,7 @@ void ty_json_put_uint(ty_json_writer *writer, const char *key, uint64_t value)
 
     if (value >= (uint64_t)1 << 53 && writer->text->failed == TY_OK)
         writer->text->failed = TY_EINVAL;
-    if (writer->is_compact) { /* a reader has no whole numbers, and writes large ones shorter */
+    if (writer->is_compact) { /* as ty_json_text: a double, which may be shorter */
         ty_json_put_number(writer, key, (double)value);
         return;
     }

@@ -52,7 +52,7 @@ void *ty_alloc_large(size_t count, size_t size)
     if (block != NULL && count * size >= LARGE_BYTES) {
         const size_t page = (size_t)sysconf(_SC_PAGESIZE);
         const size_t before = (page - (uintptr_t)block % page) % page;
-        /* A wish: where there are no such pages nothing changes. */
+        /* Advice: without such pages nothing changes. */
         (void)madvise(block + before, (count * size - before) / page * page, MADV_HUGEPAGE);
     }
 #endif

@@ -1,4 +1,4 @@
-/* What people type, and what it is called. */
+/* Names as users type them, and their entries. */
 #include "ty_base.h"
 #include "ty_json.h"
 
@@ -19,7 +19,7 @@ static bool is_separator(char c)
 
 typedef enum match { MATCH_NONE, MATCH_START, MATCH_WHOLE } match;
 
-/* Walks both side by side, over what is skipped. */
+/* Compares both, ignoring skipped characters. */
 static match match_over(const char *word, const char *name, const char *skipped)
 {
     bool is_any = false;
@@ -70,7 +70,7 @@ const char *ty_name_find(const char *word, const void *names, size_t count, size
     return whole != NULL ? whole : starts == 1 ? start : NULL;
 }
 
-/* What follows `prefix` in `word`; NULL: it does not begin with it. */
+/* The text after `prefix` in `word`; NULL: it does not begin with it. */
 static const char *after_prefix(const char *word, const char *prefix)
 {
     for (;;) {

@@ -1,4 +1,4 @@
-/* Options of several figures. */
+/* Options with several figures. */
 #include "option_words.h"
 
 #include "ty_base.h"

@@ -1,4 +1,4 @@
-/* Options of several figures: "data=1.3TB,decode=250". Internal to core. */
+/* Options with several figures: "data=1.3TB,decode=250". Internal to core. */
 #ifndef TY_OPTION_WORDS_H
 #define TY_OPTION_WORDS_H
 
@@ -8,7 +8,7 @@
 
 typedef struct option_key {
     const char *name;
-    /* Into what the keys are of; messages begin with what was found. */
+    /* Sets a member of the keys' owner; messages begin with the value found. */
     ty_status (*read)(const char *value, void *out, ty_error *error);
 } option_key;
 

@@ -1,4 +1,4 @@
-/* One line that says how far a long job is. */
+/* One line with the progress of a long job. */
 #include "ty_base.h"
 
 #include <stdio.h>
@@ -26,7 +26,7 @@ static int terminal_columns(FILE *stream)
     return size.ws_col;
 }
 
-/* A line that fits the terminal: one that wraps could not be redrawn in place. */
+/* A line that fits the terminal, because one that wraps cannot be redrawn in place. */
 static void show(const ty_progress *progress, const char *line, const char *end)
 {
     if (progress->is_terminal)
@@ -45,7 +45,7 @@ void ty_progress_start(ty_progress *progress, FILE *stream, const char *title, u
     progress->started_s = progress->shown_s = ty_now_s();
 }
 
-/* "[######......] " of a total that is known. */
+/* "[######......] " for a known total. */
 static void draw_bar(char out[BAR_WIDTH + 4], double share)
 {
     out[0] = '[';

@@ -1,4 +1,4 @@
-/* Quantities with units, as people read and write them. */
+/* Quantities with units, for users. */
 #include "ty_base.h"
 
 #include <ctype.h>
@@ -33,8 +33,8 @@ static void format_digits(double value, char out[32])
         end[-1] = '\0';
 }
 
-/* `units` ascend; the largest one not above the value is used. A value that would be rounded up to
- * the next unit (999.9 k) is shown in that one (1 M). */
+/* `units` ascend; the largest one not above the value is used. A value that rounds up to the next
+ * unit (999.9 k) is printed in that one (1 M). */
 static void format_in(double value, const unit *units, size_t count, char out[32])
 {
     char digits[32];
@@ -149,7 +149,7 @@ void ty_format_days(double days, char out[32])
 }
 
 /* A decimal number at the start of `text`, digits first, whatever the locale; NULL if there is none
- * or it is too large. Gives where it ends. */
+ * or it is too large. Returns its end. */
 static const char *read_number(const char *text, double *value)
 {
     char number[64], point[8];
@@ -157,7 +157,7 @@ static const char *read_number(const char *text, double *value)
     size_t length = 0, point_length;
     bool has_point = false, has_digit = false;
 
-    /* strtod wants the locale's decimal point, and printf knows it. */
+    /* strtod needs the locale's decimal point, and printf prints it. */
     point_length = (size_t)snprintf(point, sizeof point, "%.1f", 0.0) - 2;
     for (; length < sizeof number - 16; from++) {
         if (isdigit((unsigned char)*from)) {
@@ -194,7 +194,7 @@ static const struct prefix {
     {"K", 1e3},     {"M", 1e6},     {"G", 1e9},     {"T", 1e12},    {"", 1.0},
 };
 
-/* A number, spaces, then a unit of `units`, with a prefix where `is_prefixed`. */
+/* A number, spaces, then a unit of `units`, with a prefix if `is_prefixed`. */
 static bool read_quantity(const char *text, const unit *units, size_t count, bool is_prefixed,
                           double *value)
 {

@@ -1,4 +1,4 @@
-/* Rates at which samples are read (`trainyard.samples/1`), and what a plan is told of them. */
+/* Read rates of samples (`trainyard.samples/1`), and the `--input` that follows from them. */
 #include "ty_cluster.h"
 
 #include "json_parts.h"
@@ -8,7 +8,7 @@
 #include <math.h>
 
 #define SCHEMA "trainyard.samples/1"
-/* Figures that --input takes, and that have digits to round. */
+/* Figures of --input that are rounded. */
 #define LEAST_RATE 1e-9
 #define MOST_RATE 1e12
 #define MOST_BYTES 1e21
@@ -28,7 +28,7 @@ const ty_samples_rate *ty_samples_best(const ty_samples *samples)
     return first;
 }
 
-/* Digits that a measurement has. */
+/* Significant digits of a measurement. */
 static double rounded(double value)
 {
     const double scale = pow(10, 3 - floor(log10(value)));
@@ -48,7 +48,7 @@ void ty_samples_input(const ty_samples *samples, ty_input *out)
 
 /* ---- File ----------------------------------------------------------------------------------- */
 
-/* What a plan is to be told; it follows from the rest. */
+/* The `--input` of a plan, derived from the rest. */
 static void write_input(const json_field *field, const void *samples, const void *context,
                         ty_json_writer *writer)
 {
@@ -98,7 +98,7 @@ static const json_field fields[] = {
 };
 const json_record ty_samples_record = JSON_RECORD(ty_samples, fields);
 
-/* What no figure alone says: no more were visited than there are, and threads ascend. */
+/* Checks across figures: no more samples were visited than there are, and threads ascend. */
 static ty_status check(const ty_json *object, ty_samples *s, ty_error *error)
 {
     const ty_json *rows;

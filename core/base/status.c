@@ -5,8 +5,8 @@
 #include <stdio.h>
 #include <string.h>
 
-/* Messages quote files, which may hold anything, and may have been cut within a character: each
- * byte of what is not printable becomes "?". */
+/* Messages quote files, which may have any content and may be cut inside a character: each
+ * unprintable byte becomes "?". */
 static void make_text(char *message)
 {
     for (size_t left = strlen(message), length; left > 0; message += length, left -= length) {

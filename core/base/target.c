@@ -1,4 +1,4 @@
-/* When training is over: a target that the test set has to reach. */
+/* The end of training: a target on the test set. */
 #include "ty_json.h"
 
 #include "ty_run.h"

@@ -9,7 +9,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* Room for `more` bytes and the terminator; false (and text->failed) when there is none. */
+/* Reserves `more` bytes and the terminator; false (and text->failed) without memory. */
 static bool text_reserve(ty_text *text, size_t more)
 {
     size_t capacity = text->capacity > 0 ? text->capacity : 64;
@@ -59,14 +59,14 @@ void ty_text_addf(ty_text *text, const char *format, ...)
     size_t room;
     int length;
 
-    if (!text_reserve(text, 32)) /* often enough, and then it is printed once */
+    if (!text_reserve(text, 32)) /* usually enough to print only once */
         return;
     room = text->capacity - text->length;
     va_start(arguments, format);
     length = vsnprintf(text->data + text->length, room, format, arguments);
     va_end(arguments);
     if (length >= 0 && (size_t)length >= room) {
-        text->data[text->length] = '\0'; /* unless there is more of it */
+        text->data[text->length] = '\0'; /* undo; print the longer text again */
         if (!text_reserve(text, (size_t)length))
             return;
         va_start(arguments, format);
@@ -121,7 +121,7 @@ void ty_text_clear(ty_text *text)
     *text = (ty_text){0};
 }
 
-/* Makes what printf's %g gave under any locale the shortest C form: "1,5e+06" -> "1.5e6". */
+/* Shortens the output of printf's %g in any locale to the C form: "1,5e+06" -> "1.5e6". */
 static void number_tidy(char *text)
 {
     const char *from = text;
@@ -150,9 +150,8 @@ static void number_tidy(char *text)
 
 void ty_format_number(double value, char out[32])
 {
-    /* Fifteen digits name every decimal of up to fifteen digits, so that %.15g, which drops
-     * trailing zeros, is the shortest form if it reads back; not so below DBL_MIN, where digits are
-     * lost. */
+    /* Every decimal of up to fifteen digits survives %.15g, which drops trailing zeros, so it is
+     * the shortest form if it reads back. Below DBL_MIN it is not, because digits are lost. */
     int precision = fabs(value) < DBL_MIN ? 1 : DBL_DIG;
 
     if (value == floor(value) && fabs(value) < 1e15 && (value != 0.0 || !signbit(value))) {
@@ -167,7 +166,7 @@ void ty_format_number(double value, char out[32])
     number_tidy(out);
 }
 
-/* Optimal string alignment: insertions, deletions, substitutions, swaps of neighbours. */
+/* Optimal string alignment: insertions, deletions, substitutions, swaps of neighbors. */
 #define LONGEST_NAME 63
 static size_t edit_distance(const char *a, const char *b)
 {

@@ -28,7 +28,7 @@ static uint64_t pair_count(uint64_t vocabulary)
     return vocabulary - TY_BYTE_TOKENS;
 }
 
-/* ---- Making ------------------------------------------------------------------------------ */
+/* ---- Learning ------------------------------------------------------------------------------ */
 
 static void narrow(const byte_pairs *from, uint32_t token_bytes, void *to)
 {
@@ -147,7 +147,7 @@ static ty_status header_check(const header *head, uint64_t bytes, const char *pa
     return TY_OK;
 }
 
-/* Of a file that does not say it. */
+/* For a file without it. */
 static ty_status vocabulary_find(ty_tokens *t, const char *path, ty_error *error)
 {
     uint32_t most = TY_BYTE_TOKENS - 1;
@@ -269,10 +269,10 @@ void ty_tokens_close(ty_tokens *tokens)
     ty_free(tokens);
 }
 
-/* ---- Back to text ------------------------------------------------------------------------ */
+/* ---- Decoding ------------------------------------------------------------------------------ */
 
-/* What a token stands for, from its last byte to its first: `stack` has room for the vocabulary,
- * since pairs are of earlier tokens. */
+/* The bytes of a token, from last to first: `stack` has room for the vocabulary, because pairs
+ * consist of earlier tokens. */
 static void token_write(const ty_tokens *t, uint32_t token, uint32_t *stack, ty_text *text)
 {
     uint32_t depth = 0;

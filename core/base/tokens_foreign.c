@@ -25,7 +25,7 @@ static uint64_t number_at(const unsigned char *bytes, uint32_t count)
     return value;
 }
 
-/* The first bytes of a file; 0 where it cannot be read. */
+/* The first bytes of a file; 0 if it cannot be read. */
 static size_t head_read(const char *path, unsigned char *bytes, size_t count)
 {
     FILE *file = ty_file_check_plain(path, NULL) == TY_OK ? fopen(path, "rb") : NULL;
@@ -38,7 +38,7 @@ static size_t head_read(const char *path, unsigned char *bytes, size_t count)
     return got;
 }
 
-/* NAME.bin and NAME.idx of either. */
+/* NAME.bin and NAME.idx, from either name. */
 static ty_status sibling_of(const char *path, const char *end, char **out, ty_error *error)
 {
     const size_t length = strlen(path);

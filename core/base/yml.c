@@ -9,14 +9,14 @@ struct yml_document {
     yaml_document_t document;
 };
 
-/* libyaml does not always say that memory ran out, but it always says what is malformed. */
+/* libyaml does not always report a lack of memory, but it always reports malformed text. */
 static ty_status status_of(const yaml_parser_t *parser)
 {
     return parser->error == YAML_MEMORY_ERROR || parser->error == YAML_NO_ERROR ? TY_ENOMEM
                                                                                 : TY_EPARSE;
 }
 
-/* By the scanner alone, before a tree is built: an alias, or nesting no file has, ends it. */
+/* Checks with the scanner only, before building a tree: rejects aliases and excessive nesting. */
 static ty_status check_events(const char *text, size_t length, const char *name, ty_error *error)
 {
     enum { DEPTH_LIMIT = 64 };
@@ -84,7 +84,7 @@ static const yaml_node_t *find_twice(yaml_document_t *d, const yaml_node_t *mapp
     return NULL;
 }
 
-/* A key may stand in a mapping once: YAML says so, libyaml does not check. */
+/* A key may occur only once in a mapping: YAML requires it, libyaml does not check. */
 static ty_status check_keys(yaml_document_t *d, const char *name, ty_error *error)
 {
     size_t nodes = (size_t)(d->nodes.top - d->nodes.start);

@@ -1,5 +1,5 @@
-/* Reading YAML of others: a tree, by libyaml. Aliases are refused: nothing read here needs them,
- * and they are what a YAML bomb is made of. The only file that includes libyaml is yml.c. */
+/* Reading foreign YAML: a tree, by libyaml. It rejects aliases: no input needs them, and YAML bombs
+ * consist of them. Only yml.c includes libyaml. */
 #ifndef TY_YML_H
 #define TY_YML_H
 
@@ -18,7 +18,7 @@ ty_status yml_parse(const char *text, size_t length, const char *name, yml_docum
 void yml_free(yml_document *document);
 
 yml_node yml_root(const yml_document *document);
-/** Value of a key; none where `node` is no mapping or has no such key. */
+/** Value of a key; none if `node` is not a mapping or has no such key. */
 yml_node yml_get(yml_node node, const char *key);
 /** Items of a sequence, pairs of a mapping; 0 for anything else. */
 size_t yml_size(yml_node node);

@@ -1,4 +1,4 @@
-/* The cluster: building it up, and the accessors of the finished, immutable thing. */
+/* The cluster: building it, and the accessors of the finished, immutable object. */
 #include "cluster.h"
 
 #include <string.h>

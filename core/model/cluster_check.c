@@ -1,4 +1,4 @@
-/* Finishing a cluster: what must hold of its graph, and what queries need to be quick. */
+/* Finishing a cluster: checks of its graph, and data for fast queries. */
 #include "cluster.h"
 
 #include <stdlib.h>
@@ -86,8 +86,8 @@ uint32_t ty_cluster_root_of(uint32_t *parents, uint32_t vertex)
     return vertex;
 }
 
-/* Components of the graph whose links touch no vertex of `cut`; TY_VERTEX_KIND_COUNT cuts nothing.
- * They are numbered by their least vertices. */
+/* Components of the graph without links at vertices of kind `cut`; TY_VERTEX_KIND_COUNT cuts
+ * nothing. They are numbered by their least vertices. */
 static ty_status components_without(const ty_cluster *cluster, ty_vertex_kind cut,
                                     uint32_t *members, uint32_t *count, ty_error *error)
 {
@@ -113,7 +113,7 @@ static ty_status components_without(const ty_cluster *cluster, ty_vertex_kind cu
     return TY_OK;
 }
 
-/* What is isolated is outside the largest part. */
+/* Isolated vertices are outside the largest component. */
 static ty_status check_reachable(const ty_cluster *cluster, uint32_t *members,
                                  cluster_problem *problem, ty_error *error)
 {
@@ -139,7 +139,7 @@ cleanup:
     return status;
 }
 
-/* How many devices touch each component, each counted once per component. */
+/* Number of devices at each component, each counted once per component. */
 static void count_devices(const ty_cluster *cluster, const uint32_t *members, uint32_t *touching,
                           uint32_t *last)
 {
@@ -166,7 +166,7 @@ static bool touches(const ty_cluster *cluster, uint32_t vertex, const uint32_t *
     return false;
 }
 
-/* Devices do not forward, so one part of what remains without them must touch every device. */
+/* Devices do not forward, so one component of the graph without devices must touch every device. */
 static ty_status check_forwarding(const ty_cluster *cluster, uint32_t *members,
                                   cluster_problem *problem, ty_error *error)
 {
@@ -197,7 +197,7 @@ cleanup:
     return status;
 }
 
-/* Islands are what remains connected without the network switches: usually, servers. */
+/* Islands are the components without network switches: usually hosts. */
 static ty_status make_islands(ty_cluster *cluster, uint32_t *members, ty_error *error)
 {
     uint32_t count;
@@ -239,7 +239,7 @@ static ty_status make_islands(ty_cluster *cluster, uint32_t *members, ty_error *
     return TY_OK;
 }
 
-/* Walks the switches that are linked to `root`, breadth first: false where two ways meet. */
+/* Visits the switches linked to `root`, breadth first: false if there is a cycle. */
 static bool walk_tree(const ty_cluster *cluster, uint32_t root, uint32_t *links,
                       uint32_t *distances, bool *is_seen, uint32_t *queue)
 {
@@ -264,7 +264,7 @@ static bool walk_tree(const ty_cluster *cluster, uint32_t root, uint32_t *links,
     return true;
 }
 
-/* Trees have one way between two of their switches: routes need no search there. */
+/* Trees have one path between two of their switches, so routes need no search. */
 static ty_status find_trees(ty_cluster *cluster, ty_error *error)
 {
     const uint32_t count = cluster->vertex_count;

@@ -1,4 +1,4 @@
-/* Clusters with other figures of devices, links and storage. */
+/* Copies of clusters with changed figures of devices, links and storage. */
 #include "cluster.h"
 
 #include <string.h>
@@ -49,7 +49,7 @@ static bool edit_link_type(const ty_cluster_edit *edit, link_type *type)
     return figure != NULL;
 }
 
-/* Figures are those of the files; what is not there stays unlimited by a factor. */
+/* Figures are those of files; a factor leaves an absent limit unlimited. */
 static bool edit_storage(const ty_cluster_edit *edit, ty_storage *storage)
 {
     const json_field *figure;
@@ -63,7 +63,7 @@ static bool edit_storage(const ty_cluster_edit *edit, ty_storage *storage)
     return false;
 }
 
-/* Of storage without a name, the last is meant. */
+/* Storage without a name is the last level. */
 static bool edit_part(const ty_cluster_edit *edit, ty_cluster *made)
 {
     bool is_used = false;
@@ -84,7 +84,7 @@ static bool edit_part(const ty_cluster_edit *edit, ty_cluster *made)
     return is_used;
 }
 
-/* An edit that nothing is of: says what there is of its kind. */
+/* Reports an edit without effect, with the existing names of its kind. */
 static ty_status fail_edit(const ty_cluster_edit *edit, const ty_cluster *cluster, ty_error *error)
 {
     static const char *const parts[] = {

@@ -1,10 +1,10 @@
 /* trainyard.cluster/1: the graph, written out.
- * - device_types: what devices are;
- * - link_types: what links are, bandwidth and latency of one lane, with a source;
- * - storage: where samples are read, caches first;
+ * - device_types: kinds of devices.
+ * - link_types: bandwidth and latency of one of the parallel links, with a source.
+ * - storage: levels in read order, caches first.
  * - vertices: name and kind; a device has a type and a host, a host may have cores
- *                 and a type;
- * - links: from, to, type; lanes (1 unless said) multiply the bandwidth. */
+ *                 and a type.
+ * - links: from, to, type; `lanes`, the parallel links (default 1), multiply the bandwidth. */
 #include "cluster.h"
 
 #include <string.h>
@@ -73,7 +73,7 @@ ty_status ty_cluster_read_device(const ty_json *row, ty_device_type *out, ty_err
             TY_TRY(ty_json_number(row, figures[i].key, figures[i].minimum, figures[i].maximum,
                                   (double *)(void *)((char *)out + figures[i].at), error));
     if (ty_json_has(row, "memory_bytes")) {
-        out->usable_memory_bytes = 0; /* of another size it is not known */
+        out->usable_memory_bytes = 0; /* unknown for another size */
         TY_TRY(ty_json_uint64(row, "memory_bytes", 1, MEMORY_MAXIMUM, &out->memory_bytes, error));
     }
     if (ty_json_has(row, "usable_memory_bytes"))
@@ -148,7 +148,7 @@ static bool has_price(const void *type)
     return ((const ty_host_type *)type)->price_date != NULL;
 }
 
-/* A price is of a date and a source. */
+/* A price needs a date and a source. */
 static ty_status read_price(const ty_json *object, const json_field *field, void *record,
                             const void *context, ty_error *error)
 {
@@ -276,7 +276,7 @@ static const json_field vertex_fields[] = {
 };
 static const json_record vertex_record = JSON_FLAT_RECORD(vertex_row, vertex_fields);
 
-/* A device's host may come later in the list: it is filled in by read_hosts_of. */
+/* A device's host may come later in the list; read_hosts_of sets it. */
 static ty_status read_vertex(ty_cluster *cluster, const ty_json *object, ty_error *error)
 {
     vertex_row row = {0};
@@ -400,9 +400,9 @@ ty_status ty_cluster_check_figures(const ty_cluster *cluster, const char *name, 
     return TY_OK;
 }
 
-/* ---- The whole --------------------------------------------------------------------------- */
+/* ---- Documents ----------------------------------------------------------------------------- */
 
-/* Rows that go into a cluster one by one. */
+/* Rows that are added to a cluster one by one. */
 static ty_status read_rows(const ty_json *object, const json_field *field, ty_cluster *cluster,
                            ty_status (*read)(ty_cluster *, const ty_json *, ty_error *),
                            const ty_json **rows, ty_error *error)
@@ -415,7 +415,7 @@ static ty_status read_rows(const ty_json *object, const json_field *field, ty_cl
     return status;
 }
 
-/* How they are read, and how those of a cluster are written. */
+/* Their readers, and the writers of a cluster's rows. */
 #define ROWS(name, list)                                                                           \
     static ty_status read_##list(const ty_json *object, const json_field *field, void *record,     \
                                  const void *context, ty_error *error)                             \
@@ -431,7 +431,7 @@ ROWS(storage, storages)
 ROWS(link, links)
 #undef ROWS
 
-/* At the vertex's name, so that the message has it. */
+/* Reports at the vertex's name, so the message contains it. */
 static ty_status fail_for(const ty_json *vertices, const cluster_problem *problem, ty_error *error)
 {
     const ty_json *row, *at = vertices;
@@ -573,7 +573,7 @@ ty_status ty_cluster_text(const ty_cluster *cluster, char **out, ty_error *error
 
 ty_status ty_cluster_digest(const ty_cluster *cluster, ty_digest *out, ty_error *error)
 {
-    ty_cluster *kept = (ty_cluster *)cluster; /* nobody sees a difference but in time */
+    ty_cluster *kept = (ty_cluster *)cluster; /* affects only speed */
     int expected = NO_DIGEST;
     char *text;
 

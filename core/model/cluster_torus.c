@@ -1,5 +1,5 @@
-/* Which devices of a cluster make tori and meshes: found in its links, so that clusters of files
- * and of lines are the same. */
+/* Finds devices that form tori and meshes, by their links, so clusters from files and from
+ * command-line text behave the same. */
 #include "cluster.h"
 
 uint32_t ty_cluster_link_between(const ty_cluster *cluster, uint32_t from, uint32_t to)
@@ -10,7 +10,7 @@ uint32_t ty_cluster_link_between(const ty_cluster *cluster, uint32_t from, uint3
     return NO_INDEX;
 }
 
-/* The network switch that a device shares with no other. */
+/* The network switch that only this device is linked to. */
 static uint32_t router_of(const ty_cluster *c, uint32_t device)
 {
     const uint32_t v = c->device_vertices[device];
@@ -37,7 +37,7 @@ static bool are_linked(const ty_cluster *c, const uint32_t *routers, uint32_t fr
            ty_cluster_link_between(c, routers[from], routers[to]) != NO_INDEX;
 }
 
-/* The axes along which the first device has neighbours: from one end to the other of each. */
+/* The axes along which the first device has neighbors: from one end to the other of each. */
 static void find_axes(const ty_cluster *c, const uint32_t *routers, cluster_torus *t)
 {
     for (t->count = 1;

@@ -1,4 +1,4 @@
-/* Compressors as a plan sees them: names, parameters, and what follows from them. */
+/* Compressors in plans: names, parameters, sizes and collectives. */
 #include "ty_profile.h"
 
 #include "json_parts.h"
@@ -23,8 +23,8 @@ enum {
     MAX_WARMUP_STEPS = 1000000000
 };
 
-/* DDP's PowerSGD hook sends a matrix as it is unless factors are this much smaller:
-   min_compression_rate in torch/distributed/algorithms/ddp_comm_hooks/powerSGD_hook.py. */
+/* DDP's PowerSGD hook sends a matrix uncompressed unless factors are this much smaller:
+ * min_compression_rate in torch/distributed/algorithms/ddp_comm_hooks/powerSGD_hook.py. */
 static const uint64_t least_powersgd_gain = 2;
 
 /* Deep gradient compression starts by sending a quarter: sparsity 75 % (Lin et al., ICLR 2018,
@@ -128,7 +128,7 @@ WIRE(factors_wire)
     return (phase == 0 ? e->p_elements + e->dense_elements : e->q_elements) * ELEMENT_BYTES;
 }
 
-/* Of all parts with their padding, and of the sum of the own part. */
+/* Bytes of all parts with their padding, and of the sum of the own part. */
 static uint64_t one_bit_array(const ty_gradient_extent *e, uint32_t members, uint32_t index)
 {
     return ty_one_bit_part(e->elements, members) * (index == 0 ? members : 1);
@@ -144,17 +144,16 @@ static uint64_t factors_array(const ty_gradient_extent *e, uint32_t members, uin
 /* ---- The table ----------------------------------------------------------------------------- */
 
 /*
- * Passes: what a fused kernel reads and writes, counted from the loops of execute/codec_*.c.
+ * Passes: reads and writes of a fused kernel, counted from the loops of execute/codec_*.c.
  * Selecting the k largest exactly takes longer: a sampled threshold took 7.3 times as long as the
  * cast to fp16 (PyTorch 1.13 on one Zen 5 core, 4 Mi elements). Likewise, PowerSGD took a sixth of
- * a pass more for each further rank. What is gathered is decoded for
- * each member.
+ * a pass more per additional rank. Gathered payloads are decoded per member.
  */
 #define NAME(kind, symbol, name) [TY_COMPRESSION_##kind] = (name),
 static const char *const names[TY_COMPRESSION_COUNT] = {"none", TY_COMPRESSIONS(NAME)};
 #undef NAME
 
-/* Of each number a byte. */
+/* One byte per number. */
 #define A_BYTE                                                                                     \
     {                                                                                              \
         .phases = 1, .collectives = {TY_ALL_GATHER}, .is_lossy = true, .wire_bytes = bytes_wire,   \
@@ -193,7 +192,7 @@ static const ty_compression_row kinds[TY_COMPRESSION_COUNT] = {
                                 .encode_passes = {1.0625},
                                 .decode_passes = 1,
                                 .member_passes = 0.0625},
-    /* Signs and mean magnitudes, error feedback on both ways. */
+    /* Signs and mean magnitudes, error feedback in both phases. */
     [TY_COMPRESSION_ONE_BIT] = {.phases = 2,
                                 .collectives = {TY_ALL_TO_ALL, TY_ALL_GATHER},
                                 .is_lossy = true,
@@ -214,7 +213,7 @@ static const ty_compression_row kinds[TY_COMPRESSION_COUNT] = {
                               .encode_passes = {11},
                               .decode_passes = 1,
                               .measured = {0.001, 0.01, 0.1}},
-    /* Those above a threshold that a sample suggests. */
+    /* Elements above a threshold estimated from a sample. */
     [TY_COMPRESSION_TOP_K_SAMPLED] = {.phases = 1,
                                       .collectives = {TY_ALL_GATHER},
                                       .has_ratio = true,
@@ -226,7 +225,7 @@ static const ty_compression_row kinds[TY_COMPRESSION_COUNT] = {
                                       .encode_passes = {5},
                                       .decode_passes = 1,
                                       .measured = {0.001, 0.01, 0.1}},
-    /* Places that all members draw alike. */
+    /* Random elements, the same ones on all members. */
     [TY_COMPRESSION_RANDOM_K] = {.phases = 1,
                                  .has_ratio = true,
                                  .is_lossy = true,
@@ -327,7 +326,7 @@ ty_status ty_compression_check(const ty_compression *c, ty_error *error)
     return TY_OK;
 }
 
-/* The kind whose name `text` begins with, the longest one, and what follows the name. */
+/* The kind with the longest name at the start of `text`, and the text after it. */
 static bool find_kind(const char *text, ty_compression_kind *kind, const char **rest)
 {
     size_t longest = 0;
@@ -343,7 +342,7 @@ static bool find_kind(const char *text, ty_compression_kind *kind, const char **
     return longest > 0;
 }
 
-/* A number that `separator` introduces; `text` moves behind it. */
+/* A number after `separator`; `text` moves past it. */
 static bool take_number(const char **text, char separator, double *out)
 {
     char *end;
@@ -355,7 +354,7 @@ static bool take_number(const char **text, char separator, double *out)
     return true;
 }
 
-/* A whole number likewise; `text` stays where it is before any other. */
+/* An integer likewise; `text` does not move if there is none. */
 static bool take_whole(const char **text, char separator, uint32_t maximum, uint32_t *out)
 {
     const char *rest = *text;
@@ -368,7 +367,7 @@ static bool take_whole(const char **text, char separator, uint32_t maximum, uint
     return true;
 }
 
-/* What follows a kind's name. */
+/* The parameters after a kind's name. */
 static bool parse_parameters(const char *rest, ty_compression *c)
 {
     if (kinds[c->kind].has_ratio && !take_number(&rest, ':', &c->ratio))
@@ -462,7 +461,7 @@ ty_status ty_compression_read(const ty_json *object, const char *key, ty_compres
     return TY_OK;
 }
 
-/* ---- What follows -------------------------------------------------------------------------- */
+/* ---- Bytes and collectives ----------------------------------------------------------------- */
 
 uint32_t ty_compression_phases(const ty_compression *c)
 {

@@ -25,8 +25,8 @@ static inline uint64_t ty_expert_rows(uint64_t copies, uint64_t experts)
 
 /**
  * Rows that one of `ranks` expert-parallel ranks allocates: all that may arrive at its experts if
- * every token chooses the same. Copies travel with the zeros of their sender, and are padded again
- * at the receiver.
+ * every token chooses the same. Copies are sent with their sender's zeros, and the receiver pads
+ * them again.
  * @param rows tokens of a rank
  * @param chosen experts per token
  */

@@ -1,4 +1,4 @@
-/* Profiles: names, and answers from what was measured. */
+/* Profiles: names, and look-ups in measurements. */
 #include "ty_profile.h"
 
 #include "profile_curve.h"
@@ -51,7 +51,7 @@ ty_status ty_profile_scale(ty_profile *profile, const char *measured_on, double 
     return TY_OK;
 }
 
-/* Empty, with the question. */
+/* An empty curve for the requested size. */
 static ty_curve curve_at(const ty_profile *profile, double size)
 {
     return (ty_curve){.size = size, .outside = profile->outside};
@@ -176,7 +176,7 @@ bool ty_profile_update(const ty_profile *profile, ty_optimizer_kind kind, uint64
 
 /* ---- rank counts ---- */
 
-/* The measured count that stands for `ranks`: the largest not above it, else the smallest. */
+/* The measured count to use for `ranks`: the largest not above it, else the smallest. */
 static uint32_t nearest_ranks(uint32_t best, uint32_t candidate, uint32_t ranks)
 {
     if (best == 0)
@@ -208,7 +208,7 @@ bool ty_profile_collective(const ty_profile *profile, ty_collective_kind kind,
     }
     if (measured == 0)
         return false;
-    /* Equal bytes per step, so that each step takes as long as it did when measured. */
+    /* Equal bytes per step, so each step takes the measured time. */
     const ty_collective_terms asked = ty_collective_terms_of(kind, algorithm, ranks);
     const ty_collective_terms known = ty_collective_terms_of(kind, algorithm, measured);
     if (asked.steps > 0 && known.steps > 0)
@@ -242,7 +242,7 @@ bool ty_profile_placed_collective(const ty_profile *profile, ty_collective_kind 
 
 /* ---- codecs ---- */
 
-/* What tells rows of one kind apart. */
+/* The parameter that distinguishes rows of one kind. */
 static double parameter(const ty_compression *c)
 {
     return ty_compression_has_rank(c->kind) ? c->rank : c->ratio;
@@ -254,8 +254,8 @@ static bool is_codec(const ty_codec_time *row, const ty_compression *measured)
            parameter(&row->compression) == parameter(measured);
 }
 
-/* The measured compressor of the same kind closest to the one in question; of two as close that
- * with the smaller parameter. */
+/* The closest measured compressor of the same kind; of two equally close ones, that with the
+ * smaller parameter. */
 static bool nearest_codec(const ty_profile *profile, const ty_compression *wanted,
                           ty_compression *out)
 {
@@ -306,7 +306,7 @@ static bool is_first_of_ranks(const ty_profile *profile, uint32_t row)
     return true;
 }
 
-/* What every rank gathers from all others takes longer to decode the more there are. */
+/* Decoding of gathered payloads takes longer with more ranks. */
 static bool decode_by_ranks(const ty_profile *profile, const ty_compression *measured,
                             uint32_t ranks, uint64_t elements, double *decode_s)
 {

@@ -12,7 +12,7 @@ void ty_curve_add(ty_curve *curve, double size, double seconds)
             return;
         at--;
     }
-    if (curve->count == TY_CURVE_POINTS) { /* the smallest goes */
+    if (curve->count == TY_CURVE_POINTS) { /* drop the smallest */
         if (at == 0)
             return;
         at--;
@@ -25,7 +25,8 @@ void ty_curve_add(ty_curve *curve, double size, double seconds)
     curve->points[at] = (ty_curve_point){size, seconds, 1};
 }
 
-/* Pools neighbours that fall until none do: the nearest growing times by least squares. */
+/* Pools decreasing neighbors until there are none: the nearest increasing times by least
+ * squares. */
 static void make_grow(ty_curve_point *points, int count)
 {
     double means[TY_CURVE_POINTS], weights[TY_CURVE_POINTS];
@@ -57,8 +58,8 @@ static double line_at(const ty_curve_point *a, const ty_curve_point *b, double s
     return a->seconds + slope * (size - a->size);
 }
 
-/* Flat at its end, a curve says nothing of what more takes: noise hid it, and the slope before it
- * counts, or that of the whole. Times of more work bend upwards, if at all. */
+/* A flat end of a curve is noise and does not predict larger sizes: use the slope before it, or
+ * that of the entire curve. Times of more work bend upwards, if at all. */
 static double beyond_largest(const ty_curve *curve, const ty_curve_point *points)
 {
     const ty_curve_point *last = &points[curve->count - 1];

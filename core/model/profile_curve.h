@@ -8,32 +8,31 @@
 
 typedef struct ty_curve_point {
     double size, seconds;
-    double weight; /* measurements that it is the mean of */
+    double weight; /* number of measurements in this mean */
 } ty_curve_point;
 
 enum { TY_CURVE_POINTS = 256 };
 
-/** The points that were added, by size. Set `size` and `outside`, clear the rest. */
+/** The added points, by size. Set `size` and `outside`, clear the rest. */
 typedef struct ty_curve {
-    double size; /* the question; > 0 */
+    double size; /* the requested size; > 0 */
     ty_outside outside;
     ty_curve_point points[TY_CURVE_POINTS];
     int count;
 } ty_curve;
 
-/** Of several points of one size the first counts; beyond the most, the smallest go. */
+/** Of several points of one size the first counts; above the limit, the smallest are dropped. */
 void ty_curve_add(ty_curve *curve, double size, double seconds);
 
 /**
- * The time at the size asked for; false when no point was added.
- * More takes no less time: where measurements fall, noise made them, and neighbours that contradict
- * each other are replaced by their mean (isotonic regression, Ayer et al., 1955), so that what
- * comes out never falls with the size. Between two points: linear. Beyond the largest: the line
- * from the last point that took less goes on, or that from the first point, whichever is steeper;
- * where all took as long, in proportion. Below the smallest: the first two points' line goes on,
- * but not below the proportional share of the smallest's time (a line that would cross zero is
- * noise), nor above that time. A single point is scaled in proportion. The ends of the band outside
- * of the points: ty_profile.h, "Look-ups"; what is likely lies between them.
+ * The time at the requested size; false if there are no points. Time does not decrease with size:
+ * decreasing measurements are noise. Contradicting neighbors are replaced by their mean (isotonic
+ * regression, Ayer et al., 1955). Between two points: linear. Above the largest: extends the line
+ * from the last point that took less, or that from the first point, whichever is steeper; if all
+ * took the same time, in proportion. Below the smallest: extends the line through the first two
+ * points, but not below the proportional share of the smallest's time (a line that crosses zero is
+ * noise), nor above that time. A single point is scaled in proportion. The prediction interval
+ * outside of the points: ty_profile.h, "Look-ups"; the likely time is inside it.
  */
 bool ty_curve_seconds(const ty_curve *curve, double *seconds);
 

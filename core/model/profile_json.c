@@ -71,7 +71,7 @@ static const json_field transfer_time_fields[] = {
 static const json_record transfer_time_record =
     JSON_FLAT_RECORD(ty_transfer_time, transfer_time_fields);
 
-/* Of compressed rows the share of those that are sent, which a plan does not say. */
+/* For compressed rows, the share of rows sent, which is not in a plan. */
 static bool is_of_rows(const void *row)
 {
     return ty_compression_at(((const ty_codec_time *)row)->compression.kind)->sends_rows;
@@ -182,7 +182,7 @@ static const json_field list_fields[] = {
 };
 static const json_record lists_record = JSON_RECORD(ty_profile, list_fields);
 
-/* Of each list, in their order. */
+/* Per list, in their order. */
 static int (*const orders[])(const void *, const void *) = {
     compare_layer_times, compare_collective_times, compare_transfer_times,
     compare_codec_times, compare_update_times,
@@ -222,7 +222,7 @@ static ty_status refuse_duplicates(const ty_json *object, const ty_profile *prof
     return status;
 }
 
-/* ---- the whole ---- */
+/* ---- documents ---- */
 
 static const json_field profile_fields[] = {
     {"machine", JSON_TEXT, JSON_AT(ty_profile, machine)},

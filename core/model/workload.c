@@ -57,7 +57,7 @@ ty_status ty_layer_signature(const ty_workload *workload, uint32_t layer, char *
         ty_shape_text(ty_layer_input_shape(workload, layer, i), shape);
         ty_text_addf(&text, "%s%s", i == 0 ? " input=" : ",", shape);
     }
-    if (ty_layer_row_of(l)->is_opaque) { /* has no attributes: its times are what it is */
+    if (ty_layer_row_of(l)->is_opaque) { /* has no attributes: its times identify it */
         ty_format_number(l->measured_forward_s, number);
         ty_text_addf(&text, " forward_s=%s", number);
         ty_format_number(l->measured_backward_s, number);
@@ -116,7 +116,7 @@ bool ty_layer_is_bag(const ty_layer *layer)
     return ty_layer_row_of(layer)->table == TY_TABLE_OF_BAG;
 }
 
-/* Parameters may be unknown (imported traces), so that only frozen layers are taken at their word.
+/* Parameters may be unknown (imported traces), so only frozen layers are known not to be trained.
  */
 static bool has_backward_everywhere(const ty_workload *workload)
 {
@@ -144,8 +144,8 @@ bool ty_workload_has_teacher(const ty_workload *workload)
     return workload->teacher.labelled > 0;
 }
 
-/* The layer with parameters that stands among the trained ones where `layer` does among the
- * frozen ones, or the other way round. */
+/* The trained layer with parameters that has the index of `layer` among the frozen ones, or vice
+ * versa. */
 static uint32_t counterpart(const ty_workload *workload, uint32_t layer)
 {
     const ty_layer *own = &workload->layers[layer];

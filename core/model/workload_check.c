@@ -1,4 +1,4 @@
-/* What must hold of a workload, whoever made it. */
+/* Invariants of a workload, from any source. */
 #include "json_scan.h"
 #include "layer_kind.h"
 #include "ty_base.h"
@@ -14,10 +14,10 @@ typedef struct checker {
     const ty_workload *workload;
     const char *place;
     ty_error *error;
-    bool is_of_layer; /* `place` is that of the layer */
+    bool is_of_layer; /* `place` is the layer's */
 } checker;
 
-/* "<place>/layers/3<pointer>: <message>"; TY_NO_LAYER for what belongs to the whole. */
+/* "<place>/layers/3<pointer>: <message>"; TY_NO_LAYER for the workload itself. */
 static ty_status TY_PRINTF(4, 5)
     bad(const checker *c, uint32_t layer, const char *pointer, const char *format, ...)
 {
@@ -209,7 +209,7 @@ static ty_status check_layer(const checker *c, uint32_t index, bool *is_used)
     return check_quantities(c, index);
 }
 
-/* ---- the whole ---- */
+/* ---- workloads ---- */
 
 static ty_status check_optimizer(const checker *c)
 {
@@ -264,8 +264,7 @@ static ty_status check_scenario(const checker *c)
     return TY_OK;
 }
 
-/* An episode is a sample: what is seen in each of its steps, and for each a loss of scores of
- * actions. */
+/* An episode is a sample: an observation per step, and for each a loss of scores of actions. */
 static ty_status check_reinforcement(const checker *c)
 {
     const ty_workload *w = c->workload;
@@ -299,7 +298,7 @@ static ty_status check_reinforcement(const checker *c)
     return TY_OK;
 }
 
-/* Teacher and student are one network twice, each with a view of its own and scores of its own. */
+/* Teacher and student are copies of one model, each with its own view and its own scores. */
 static ty_status check_pupils(const checker *c)
 {
     const ty_workload *w = c->workload;

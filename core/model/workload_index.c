@@ -1,6 +1,5 @@
 /*
- * What is asked of a network again and again: what crosses its cuts, and the blocks that it
- * repeats.
+ * Frequently used properties of a model: the tensors that cross its cuts, and its repeated blocks.
  */
 #include "ty_base.h"
 #include "ty_workload.h"
@@ -9,7 +8,7 @@
 
 /* ---- Cuts ---------------------------------------------------------------------------------- */
 
-/* A layer's output crosses all cuts from the one behind it to that before its last reader. */
+/* A layer's output crosses all cuts from the one after it to the one before its last reader. */
 static void find_cuts(ty_workload *w)
 {
     ty_workload_index *index = &w->index;
@@ -67,8 +66,8 @@ uint64_t ty_workload_cut_gradient_bytes(const ty_workload *workload, uint32_t la
 
 /* ---- Blocks -------------------------------------------------------------------------------- */
 
-/* Whether two layers could be the same one of two blocks: of T5's the first alone has the table of
- * biases that all use. */
+/* Whether two layers could be the same layer of two blocks: in T5 only the first block has the
+ * table of biases that all use. */
 static bool is_alike(const ty_layer *a, const ty_layer *b)
 {
     if (a->kind != b->kind || a->input_count != b->input_count ||
@@ -90,8 +89,8 @@ static uint32_t product_count(const ty_layer *layer)
     return row->is_opaque ? 1 : row->products;
 }
 
-/* Fewer products than these are not worth keeping an input for: what lies between two such inputs
- * is little more than they are. */
+/* With fewer products it is not worth storing an input: the activations between two such inputs are
+ * little more than the inputs. */
 enum { LEAST_PRODUCTS = 2 };
 
 static uint32_t products_of(const ty_workload *w, uint32_t first, uint32_t count)
@@ -102,8 +101,8 @@ static uint32_t products_of(const ty_workload *w, uint32_t first, uint32_t count
     return products;
 }
 
-/* Layers from `first` on that are as those `period` before them, those first ones included; 0 where
- * there are not two whole periods. */
+/* Number of layers from `first` that equal those `period` before them, including the first period;
+ * 0 without two full periods. */
 static uint32_t run_length(const ty_workload *w, uint32_t first, uint32_t period)
 {
     uint32_t length = period;
@@ -114,14 +113,13 @@ static uint32_t run_length(const ty_workload *w, uint32_t first, uint32_t period
     return length >= 2 * period ? length : 0;
 }
 
-/* Equal blocks side by side. */
+/* Consecutive equal blocks. */
 typedef struct run {
     uint32_t first, period, count; /* layers, layers, blocks */
 } run;
 
-/* Of the places in a period at which a block could begin, the one where the least crosses: a cut of
- * the stream of activations, not one inside a residual branch. Not before a layer that works in its
- * input's memory. */
+/* The place in a period where a block begins: where the fewest bytes cross, which is outside
+ * residual branches. Not before a layer that works in place. */
 static run run_at(const ty_workload *w, uint32_t first, uint32_t period, uint32_t length)
 {
     run best = {first, period, length / period};
@@ -153,8 +151,8 @@ static bool run_find(const ty_workload *w, uint32_t first, run *out)
     return false;
 }
 
-/* Where a block that is like no other may begin: at a cut that one tensor crosses, before what
- * starts a branch. */
+/* Where a block without repetition may begin: at a cut that one tensor crosses, before the start of
+ * a branch. */
 static bool may_begin(const ty_workload *w, uint32_t layer)
 {
     const ty_layer *l = &w->layers[layer];
@@ -166,7 +164,7 @@ static void find_blocks(ty_workload *w)
 {
     uint32_t *starts = w->index.blocks;
     uint32_t count = 1, products = 0, layer = 0;
-    bool is_own = true; /* the last block is like no other */
+    bool is_own = true; /* the last block has no repetition */
     run next;
 
     starts[0] = 0;
@@ -201,7 +199,7 @@ uint32_t ty_workload_blocks(const ty_workload *workload, const uint32_t **starts
     return workload->index.block_count;
 }
 
-/* ---- The whole ------------------------------------------------------------------------------- */
+/* ---- Index --------------------------------------------------------------------------------- */
 
 ty_status ty_workload_index_make(ty_workload *workload, ty_error *error)
 {

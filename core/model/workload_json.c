@@ -64,7 +64,7 @@ static void write_attributes(const json_field *field, const void *in, const void
     ty_json_close(writer, '}');
 }
 
-/* At most one of each layer before it; `context` is its index. */
+/* At most one per earlier layer; `context` is its index. */
 static ty_status read_inputs(const ty_json *object, const json_field *field, void *out,
                              const void *context, ty_error *error)
 {
@@ -106,7 +106,7 @@ JSON_NAMES(layer_kind_name, ty_layer_kind, ty_layer_kind_name)
     }
 #define AMOUNT(member) #member, JSON_NUMBER, JSON_AT(ty_layer, member), 0, HUGE_VAL
 
-/* Per sample, but for the parameters. */
+/* Per sample, except the parameters. */
 static const json_field layer_fields[] = {
     {"name", JSON_TEXT, JSON_AT(ty_layer, name)},
     {"kind", JSON_NAME, JSON_AT(ty_layer, kind), .name = layer_kind_name,
@@ -194,7 +194,7 @@ ty_status ty_teacher_read(const ty_json *object, ty_teacher *teacher, ty_error *
     return ty_record_read_all(t, &teacher_record, teacher, NULL, error);
 }
 
-/* Not said: as numbers of that size are usually computed with. */
+/* Default: the usual format for numbers of that size. */
 static ty_precision usual_precision(uint32_t element_bytes)
 {
     return element_bytes == ty_precision_bytes(TY_PRECISION_BF16) ? TY_PRECISION_BF16
@@ -238,7 +238,7 @@ JSON_NAMES(learning_name, ty_learning, ty_learning_name)
 
 #define AT(member) JSON_AT(ty_workload, member)
 
-/* What scenarios have is absent in ordinary training. */
+/* Members of scenarios are absent in ordinary training. */
 static const json_field fields[] = {
     {"name", JSON_TEXT, AT(name)},
     {"source", JSON_TEXT, AT(source)},
@@ -282,7 +282,7 @@ static ty_status read_workload(const ty_json *object, ty_workload *w, ty_error *
     TY_TRY(ty_record_read_all(object, &ty_workload_record, w, NULL, error));
     if (!ty_json_has(object, "precision"))
         w->precision = usual_precision(w->element_bytes);
-    if (w->local_steps == 1) /* what every step does anyway */
+    if (w->local_steps == 1) /* the default */
         w->local_steps = 0;
     return TY_OK;
 }
@@ -348,7 +348,7 @@ cleanup:
     return status;
 }
 
-/* What follows from the size of images is left out. */
+/* Members that depend on the size of images are left out. */
 static void forget_size(ty_layer *layer)
 {
     if (ty_layer_row_of(layer)->is_opaque)

@@ -1,4 +1,4 @@
-/* Private to core: what the files of workloads share, and plans with them. */
+/* Private to core: shared by the files of workloads and of plans. */
 #ifndef TY_WORKLOAD_LAYERS_H
 #define TY_WORKLOAD_LAYERS_H
 
@@ -9,8 +9,9 @@
 /** Largest quantity that JSON carries exactly. */
 #define TY_MAX_QUANTITY (((uint64_t)1 << 53) - 1)
 
-/** Beyond these a scenario is refused as absurd: a sample a day, a million steps alone,
- * one label in a million samples, views that are displaced by more than images are wide. */
+/** A scenario beyond these limits is rejected as implausible: one sample per day, a million local
+ * steps, one label in a million samples, views that are shifted by more than the width of
+ * images. */
 #define TY_MAX_INPUT_S 86400.0
 #define TY_MAX_LOCAL_STEPS 1000000
 #define TY_MAX_TEACHER_EVERY 1000000
@@ -33,7 +34,7 @@ bool ty_attribute_is_shown(const ty_layer *layer, ty_attribute attribute);
 /** Whether an attribute is 0 or 1. */
 bool ty_attribute_is_flag(ty_attribute attribute);
 
-/** As ty_workload_check; `place` is as ty_json_place gives it: pointers are appended to it. */
+/** As ty_workload_check; `place` is from ty_json_place: pointers are appended to it. */
 ty_status ty_workload_check_at(const ty_workload *workload, const char *place,
                                ty_error *error) TY_MUST_CHECK;
 

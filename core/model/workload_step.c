@@ -1,4 +1,4 @@
-/* One step of an episode: what plays, where whole episodes are learnt from or scored. */
+/* One step of an episode, for playing; training and evaluation use full episodes. */
 #include "ty_workload.h"
 
 #include "ty_base.h"

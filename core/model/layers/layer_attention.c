@@ -15,7 +15,7 @@
 #include <stdio.h>
 #include <string.h>
 
-/* Latents belong together, and the rotated part of a head leaves something of it. */
+/* Latents need each other, and the rotated part of a head is smaller than the head. */
 static bool latents_fit(const layer_shapes *s)
 {
     uint64_t kv = layer_size(s, TY_KV_RANK), rotary = layer_size(s, TY_ROTARY_SIZE);
@@ -121,7 +121,7 @@ static double gate_width(const layer_view *v)
     return at(v, TY_HAS_GATE) * context_width(v);
 }
 
-/* Keys that a query meets: all, those in its window, or those that were chosen for it. */
+/* Keys that a query meets: all, those in its window, or the chosen ones. */
 static double met_rows(const layer_view *v)
 {
     double rows = v->rows;
@@ -136,7 +136,7 @@ static double score_count(const layer_view *v)
     return at(v, TY_HEADS) * ty_layer_query_rows(v) * met_rows(v);
 }
 
-/* The indexer (DeepSeek-V3.2): queries from the latent or the input, one key a row, a weight per
+/* The indexer (DeepSeek-V3.2): queries from the latent or the input, one key per row, a weight per
  * head; keys have a layer norm. */
 static double index_queries(const layer_view *v)
 {
@@ -263,10 +263,10 @@ const layer_kind ty_kind_attention = {
     .kernels = attention_kernels,
 };
 
-/* ---- additive_attention: T rows of Q features make a weighted sum each of S rows of D features,
+/* ---- additive_attention: T rows of Q features have a weighted sum each of S rows of D features,
  * by scores of H hidden numbers. Matrices of queries and keys, a vector and its gain, a bias
  * (Bahdanau, Cho and Bengio, arXiv:1409.0473, appendix A.1.2, with the weights of Salimans and
- * Kingma, arXiv:1602.07868). Backward computes the T S H sums under tanh again. Products: queries,
+ * Kingma, arXiv:1602.07868). Backward recomputes the T S H sums under tanh. Products: queries,
  * keys, scores, values; and the softmax. ---- */
 
 /* The memory, then the queries. */

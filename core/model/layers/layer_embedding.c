@@ -1,4 +1,4 @@
-/* Tables whose rows are looked up by index, and products of the vectors they make. */
+/* Tables whose rows are looked up by index, and products of the resulting vectors. */
 #include "layer_kind.h"
 
 #include <stdio.h>

@@ -8,7 +8,7 @@
 
 #include "ty_workload.h"
 
-/** A layer and its first input, from which its rule makes the shape of its output. */
+/** A layer and its first input, from which its rule computes the shape of its output. */
 typedef struct layer_shapes {
     const ty_layer *layer;
     const ty_shape *in;
@@ -31,7 +31,8 @@ typedef double (*layer_formula)(const layer_view *v);
 typedef struct layer_kind {
     ty_layer_row row;
     void (*shape)(layer_shapes *s); /* NULL: any shape */
-    /* Of a layer by its attributes, see ty_layer_tensors; NULL: none, or not known one by one. */
+    /* Tensors of a layer by its attributes, see ty_layer_tensors; NULL: none, or not known
+     * individually. */
     uint32_t (*tensors)(const uint64_t *a, ty_layer_tensor *tensors);
     /* Numbers and flop per sample. NULL stands for 0 unless the comment says otherwise. */
     layer_formula parameters;
@@ -70,9 +71,9 @@ static inline uint64_t layer_size(const layer_shapes *s, ty_attribute attribute)
 /* ---- Shapes ---- */
 
 bool ty_layer_shapes_equal(const ty_shape *a, const ty_shape *b);
-/** Whether the last dimension of the input is the attribute's; else there is a complaint. */
+/** Whether the last dimension of the input is the attribute's; else sets `complaint`. */
 bool ty_layer_ends_in(layer_shapes *s, ty_attribute attribute);
-/** Whether the input has as many dimensions; else `what` is the complaint. */
+/** Whether the input has this many dimensions; else sets `complaint` to `what`. */
 bool ty_layer_has_dimensions(layer_shapes *s, uint32_t count, const char *what);
 void ty_layer_same_shape(layer_shapes *s); /* the output is like the input */
 void ty_layer_norm_shape(layer_shapes *s); /* the same, of `features` in the last dimension */

@@ -1,5 +1,4 @@
-/* The table of kinds of layers, and what follows from a kind for one layer: attributes, shape and
- * tensors. */
+/* The table of kinds of layers, and a layer's attributes, shape and tensors by its kind. */
 #include "layer_kind.h"
 
 #include "ty_base.h"

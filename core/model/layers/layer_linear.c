@@ -50,7 +50,7 @@ const layer_kind ty_kind_linear = {
     .input_product = linear_flop,
 };
 
-/* ---- softmax_cross_entropy: backward computes the probabilities again, from the scores and the
+/* ---- softmax_cross_entropy: backward recomputes the probabilities from the scores and the
  * logarithm of the sum of their exponentials per row ---- */
 
 static void loss_shape(layer_shapes *s)

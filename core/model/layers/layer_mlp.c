@@ -179,8 +179,8 @@ static double moe_input_product(const layer_view *v)
     return router_flop(v) + 2 * v->rows * inner;
 }
 
-/* The router's scores, a token's copies for its experts and what they make of them, all hidden
- * numbers as in an mlp. */
+/* The router's scores, a token's copies for its experts and their outputs, all hidden numbers as in
+ * an mlp. */
 static double moe_stashed(const layer_view *v)
 {
     return v->rows * (at(v, TY_EXPERTS) + mlp_matrices(v) * hidden_of_token(v)) +

@@ -47,7 +47,7 @@ static layer_view view_of(const ty_workload *workload, uint32_t layer)
 #define LARGEST 9007199254740992.0 /* 2^53: what JSON carries exactly */
 
 /* Parameters, flop and times of an opaque layer are given; sizes follow from its shapes. One
- * without a kernel is a view of its input; a traffic of 1 requests the figure. */
+ * without a kernel is a view of its input; a traffic of 1 requests the computed figure. */
 static ty_status set_opaque(const ty_workload *workload, ty_layer *l, const layer_view *v,
                             ty_error *error)
 {
@@ -61,8 +61,8 @@ static ty_status set_opaque(const ty_workload *workload, ty_layer *l, const laye
     return TY_OK;
 }
 
-/* Every product is repeated for the gradient of either factor: of the input where anything before
- * is trained, of the parameters where they are. */
+/* Every product is repeated for the gradient of either factor: of the input if anything before it
+ * is trained, of the parameters if they are trained. */
 static double backward_flop(const layer_kind *kind, const layer_view *v, bool needs_input_gradient)
 {
     double forward = value(kind->forward_flop, v);

@@ -19,7 +19,7 @@ bool ty_layer_shapes_equal(const ty_shape *a, const ty_shape *b)
     return true;
 }
 
-/* The last dimension of the input must be what the attribute says. */
+/* The last dimension of the input must equal the attribute. */
 bool ty_layer_ends_in(layer_shapes *s, ty_attribute attribute)
 {
     if (last_dimension(s->in) == layer_size(s, attribute))

@@ -1,17 +1,17 @@
 /* State spaces and linear attention, which no worker trains.
  *
  * state_space: T rows of D features; I inner ones with N numbers of state each. Mamba (Gu and Dao,
- * arXiv:2312.00752, section 3.4): the input makes I channels and as many gates; after a convolution
- * over K rows the channels make the steps, through a rank, and what writes and reads the state, N
- * numbers each. Mamba-2 (Dao and Gu, arXiv:2405.21060, section 8): all of that is made of the input
- * at once, steps are one a head, groups of heads share what writes and reads; the output is normed
- * before the last projection. The state is written and read once a row: 4 I N flop; a scan in
- * chunks stores it at their ends only. */
+ * arXiv:2312.00752, section 3.4): the input gives I channels and I gates; after a convolution over
+ * K rows the channels give the steps, through a rank, and the vectors that write and read the
+ * state, N numbers each. Mamba-2 (Dao and Gu, arXiv:2405.21060, section 8): the input gives all of
+ * that at once, with one step per head. Groups of heads share the vectors that write and read the
+ * state; the output is normed before the last projection. The state is written and read once per
+ * row: 4 I N flop; a scan in chunks stores it only at their ends. */
 #include "layer_kind.h"
 
 #include <stdio.h>
 
-/* Heads that share the groups' numbers, or steps made from a rank: one of the two. */
+/* Heads that share the groups' numbers, or steps computed from a rank: one of the two. */
 static void state_space_shape(layer_shapes *s)
 {
     uint64_t heads = layer_size(s, TY_HEADS), groups = layer_size(s, TY_GROUPS);
@@ -36,7 +36,7 @@ static bool has_ranked_steps(const layer_view *v)
     return at(v, TY_STEP_RANK) > 0;
 }
 
-static double written_and_read(const layer_view *v) /* numbers a row */
+static double written_and_read(const layer_view *v) /* numbers per row */
 {
     return 2 * (has_ranked_steps(v) ? 1 : at(v, TY_GROUPS)) * at(v, TY_STATE_SIZE);
 }
@@ -62,7 +62,7 @@ static double state_space_parameters(const layer_view *v)
     double matrices = at(v, TY_FEATURES) * (from_input(v) + channels(v)) + step_matrices(v);
     double convolution = convolved(v) * (at(v, TY_KERNEL_WIDTH) + 1);
     double biases = at(v, TY_HAS_BIAS) * (from_input(v) + at(v, TY_FEATURES));
-    double dynamics = has_ranked_steps(v) /* bias of steps, decay, what passes by; norm */
+    double dynamics = has_ranked_steps(v) /* bias of steps, decay, skip connection; norm */
                           ? channels(v) * (2 + at(v, TY_STATE_SIZE))
                           : 3 * at(v, TY_HEADS) + channels(v);
     double norms = at(v, TY_HAS_STEP_NORMS) * (at(v, TY_STEP_RANK) + written_and_read(v));
@@ -118,10 +118,9 @@ const layer_kind ty_kind_state_space = {
 };
 
 /* ---- gated_delta (Yang, Kautz and Hatamizadeh, arXiv:2412.06464; Qwen3-Next): H heads of values
- * of w numbers, K of queries and keys of h; gates as wide as the values; a decay and a strength a
+ * of w numbers, K of queries and keys of h; gates as wide as the values; a decay and a strength per
  * head. The state of a head is h x w: the key reads it, the correction is written, the query reads
- * it.
- * ---- */
+ * it. ---- */
 
 static void gated_delta_shape(layer_shapes *s)
 {
