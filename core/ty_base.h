@@ -257,9 +257,9 @@ void ty_quote_shell(ty_text *text, const char *word);
  */
 
 /**
- * For files that are mapped, or read by a library: a pipe, which opening might wait for without
- * end, a folder or a device is refused.
- * @return TY_EPARSE; TY_EIO where nothing is there
+ * For files that are mapped, or read by a library. Rejects folders, devices and pipes, because
+ * opening a pipe may block forever.
+ * @return TY_EPARSE; TY_EIO if there is no file
  */
 ty_status ty_file_check_plain(const char *path, ty_error *error) TY_MUST_CHECK;
 /**

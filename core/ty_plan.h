@@ -472,8 +472,8 @@ const ty_step_summary *ty_plan_summary(const ty_plan *plan);
 /** Output tiles of Winograd's method are 4 x 4. */
 #define TY_WINOGRAD_TILE 4.0
 /**
- * The direct method's products over those of Winograd's method; 1 where the method does not apply.
- * m x m outputs of an r x r window take a x a products, a = m + r - 1, instead of m m r r. Source:
+ * The direct method's products over those of Winograd's method; 1 if the method does not apply. m x
+ * m outputs of an r x r window take a x a products, a = m + r - 1, instead of m m r r. Source:
  * Lavin, Gray, "Fast algorithms for convolutional neural networks", CVPR 2016, section 4;
  * CUDNN_CONVOLUTION_*_ALGO_WINOGRAD_NONFUSED, for windows of 3 x 3 and 5 x 5.
  */
@@ -667,7 +667,7 @@ uint32_t ty_plan_tied_stage(const ty_plan *plan, uint32_t layer);
 /** Uncompressed fp32 bytes of a bucket's gradients, from the workload. Frozen layers have none; a
  * matrix with a tied bucket counts only there. O(layers). */
 uint64_t ty_bucket_gradient_bytes(const ty_plan *plan, const ty_bucket *bucket);
-/** A weight matrix inside a bucket, row-major; a row makes one output. */
+/** A weight matrix inside a bucket, row-major; one row per output. */
 typedef struct ty_bucket_matrix {
     uint64_t offset; /* elements of the bucket before it */
     uint64_t rows, columns;
@@ -888,8 +888,8 @@ typedef struct ty_inner_collective {
     uint64_t bytes; /* all-reduce, reduce-scatter: each rank's input; all-gather: each rank's shard;
                        all-to-all: the input of a rank for all ranks */
     uint32_t count;
-    uint32_t experts, chosen; /* moe: the number of experts, and of experts per token, which gets a
-                                 copy of the token each; else 0 */
+    uint32_t experts, chosen; /* moe: the number of experts, and of experts per token; each of these
+                                 gets a copy of the token. Else 0 */
 } ty_inner_collective;
 /** The number of other parts, of `parts` equal parts of the experts, that a token is sent to.
  * Experts are chosen equally often, from `most` of the parts (0: all): (1 - 1/parts) most (1 - prod

@@ -2,7 +2,7 @@
  * @file ty_profile.h
  * Collectives and gradient compressors of plans, and measured times.
  *
- *   compression  which compressor, and what follows from it: bytes, collectives, memory
+ *   compression  compressors, and their bytes, collectives and memory
  *   profile      measured seconds of layers, copies, compressors and collectives
  */
 #ifndef TY_PROFILE_H

@@ -97,7 +97,7 @@ double ty_precision_narrow_bytes(ty_precision precision);
     KIND(SLICE, slice) /* `rows` from `first_row` on of the first dimension */                     \
     /* [S,D] and [T,Q] -> [T,D]: rows of the first input weighted by                               \
      * softmax(g v/|v| tanh(Wq x + Wk m + b)), m and x being rows of the first and of the second   \
-     * (Bahdanau, normalised) */                                                                   \
+     * (Bahdanau, normalized) */                                                                   \
     KIND(ADDITIVE_ATTENTION, additive_attention)                                                   \
     /* [T,D] -> [T,D]: projection, convolution along the sequence, a selective state space,        \
      * projection (Mamba, Mamba-2) */                                                              \
@@ -117,7 +117,7 @@ typedef enum ty_layer_kind {
     TY_LAYER_KINDS(TY_LAYER_ENUMERATOR) TY_LAYER_KIND_COUNT
 } ty_layer_kind;
 
-/** Attributes are unsigned integers; which ones a kind has is a table (ty_layer_attribute_use). */
+/** Attributes are unsigned integers; a table lists those of each kind (ty_layer_attribute_use). */
 typedef enum ty_attribute {
     TY_IN_FEATURES,
     TY_OUT_FEATURES,
@@ -131,8 +131,8 @@ typedef enum ty_attribute {
     TY_PADDING_WIDTH,
     TY_GROUPS,
     TY_IS_AVERAGE, /* pool: mean instead of maximum; embedding_bag: instead of the sum */
-    TY_IS_GLOBAL,  /* pool: the window is the whole image */
-    TY_FEATURES,   /* norms, attention, mlp: size of the normalised or model dimension */
+    TY_IS_GLOBAL,  /* pool: the window is the full image */
+    TY_FEATURES,   /* norms, attention, mlp: size of the normalized or model dimension */
     TY_HIDDEN_FEATURES,
     TY_IS_GATED, /* mlp: SwiGLU, three matrices */
     TY_VOCABULARY,
@@ -151,7 +151,7 @@ typedef enum ty_attribute {
     TY_VALUE_HEAD_SIZE, /* attention: of values, if it is not head_size */
     TY_HAS_QKV_BIAS,    /* attention: biases of queries, keys and values but not of the output */
     TY_HAS_QK_NORM, /* attention: rms norms of every head's queries and keys, shared by the heads */
-    TY_QUERY_RANK,  /* attention with latents (DeepSeek-V2): numbers the queries are made from */
+    TY_QUERY_RANK,  /* attention with latents (DeepSeek-V2): numbers per row for the queries */
     TY_KV_RANK,     /* ... and keys and values; latents have rms norms */
     TY_ROTARY_SIZE, /* ... and how much of head_size is rotated: one key for all heads */
     TY_RELATIVE_BUCKETS, /* attention: learned biases of the scores, per bucket of distances and
@@ -249,8 +249,8 @@ typedef struct ty_layer_row {
 
 const char *ty_layer_kind_name(ty_layer_kind kind);    /* "conv2d" */
 const char *ty_attribute_name(ty_attribute attribute); /* "in_channels": also the JSON key */
-/** Whether layers of `kind` have `attribute`; in JSON a required one must be there, unused ones
- * must not. */
+/** Whether layers of `kind` have `attribute`; in JSON required ones must be present, unused ones
+ * absent. */
 ty_attribute_use ty_layer_attribute_use(ty_layer_kind kind, ty_attribute attribute);
 
 #define TY_MAX_DIMENSIONS 4
@@ -481,7 +481,7 @@ typedef struct ty_layer_tensor {
 /**
  * The parameter tensors of an unsharded layer in memory order. A matrix that can be tied is the
  * first; a tensor in the middle may be empty.
- * @param tensors [out] [TY_MOST_TENSORS], zero-initialised
+ * @param tensors [out] [TY_MOST_TENSORS], zero-initialized
  * @return how many; 0 if the kind has none, or they are not known individually
  */
 uint32_t ty_layer_tensors(const ty_workload *workload, uint32_t layer, ty_layer_tensor *tensors);

@@ -1,4 +1,4 @@
-/* Digests of inputs, by which a plan identifies its own. */
+/* Digests by which a plan identifies its inputs. */
 #include "ty_base.h"
 
 #include <sha2.h>

@@ -270,7 +270,7 @@ void ty_json_spell_out(const char *text, size_t length, ty_text *out)
             at++;
         if (!is_nan && (is_text || !is_word_at(at, end, "Infinity")))
             continue;
-        ty_text_append(out, done, (size_t)(at - done)); /* with the sign, where there is one */
+        ty_text_append(out, done, (size_t)(at - done)); /* with the sign, if there is one */
         ty_text_add(out, "1e999");
         done = at + strlen(is_nan ? "NaN" : "Infinity");
         at = done - 1;

@@ -10,7 +10,7 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
-/* Twice the large page of x86-64 and of most arm64 systems: smaller blocks may not hold a whole
+/* Twice the large page of x86-64 and of most arm64 systems: smaller blocks may not contain a full
  * one. */
 #define LARGE_BYTES ((size_t)4 << 20)
 

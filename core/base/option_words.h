@@ -13,9 +13,9 @@ typedef struct option_key {
 } option_key;
 
 /**
- * Reads KEY=VALUE,... into `out`, which after a failure has some of it.
- * @param option as users write it, "--input"
- * @return TY_EINVAL naming the option and the key, what was found and what was expected
+ * Reads KEY=VALUE,... into `out`, which has a part of it after a failure.
+ * @param option its name, "--input"
+ * @return TY_EINVAL naming the option and the key, the value found and the value expected
  */
 ty_status ty_option_words_read(const char *option, const char *text, const option_key *keys,
                                size_t count, void *out, ty_error *error) TY_MUST_CHECK;

@@ -16,7 +16,7 @@ ty_status ty_target_parse(const char *text, ty_target *out, ty_error *error)
     double value;
     char after;
 
-    /* Beyond range is infinite, which is refused. NOLINTBEGIN(cert-err34-c) */
+    /* A number out of range is infinite, which is rejected. NOLINTBEGIN(cert-err34-c) */
     if (sscanf(text, "accuracy=%lf%c", &value, &after) == 1 && value > 0 && value <= 1)
         *out = (ty_target){.accuracy = value};
     else if (sscanf(text, "loss=%lf%c", &value, &after) == 1 && value > 0 && isfinite(value))

@@ -47,7 +47,7 @@ uint32_t ty_cluster_find(const ty_cluster *cluster, const char *name)
     return NO_INDEX;
 }
 
-/* Ports of every vertex by a counting sort over the links, so that each list ascends by link. */
+/* Ports of every vertex by a counting sort over the links, so each list ascends by link. */
 static ty_status make_ports(ty_cluster *cluster, ty_error *error)
 {
     uint32_t *starts = ty_alloc((size_t)cluster->vertex_count + 1, sizeof *starts);

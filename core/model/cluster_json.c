@@ -1,10 +1,10 @@
-/* trainyard.cluster/1: the graph, written out.
+/* trainyard.cluster/1: the graph.
  * - device_types: kinds of devices.
  * - link_types: bandwidth and latency of one of the parallel links, with a source.
  * - storage: levels in read order, caches first.
- * - vertices: name and kind; a device has a type and a host, a host may have cores
- *                 and a type.
- * - links: from, to, type; `lanes`, the parallel links (default 1), multiply the bandwidth. */
+ * - vertices: name and kind. A device has a type and a host; a host may have cores and a type.
+ * - links: from, to, type. `lanes`, the parallel links (default 1), multiply the bandwidth.
+ */
 #include "cluster.h"
 
 #include <string.h>

@@ -72,7 +72,7 @@ ty_status ty_variant_parse(const char *text, ty_variant *out, ty_error *error)
 
 uint64_t ty_variant_pruned(const ty_variant *variant, uint64_t elements)
 {
-    const uint64_t whole = 100; /* without elements * percent, which may wrap */
+    const uint64_t whole = 100; /* avoids elements * percent, which may wrap */
 
     return elements / whole * variant->pruned_percent +
            elements % whole * variant->pruned_percent / whole;
@@ -328,7 +328,7 @@ void ty_budget_words(const ty_budget *budget, ty_text *text)
     }
 }
 
-/* ---- Which variant ------------------------------------------------------------------------- */
+/* ---- Choice of the variant ----------------------------------------------------------------- */
 
 /* Need over limit of a variant, for memory or time, whichever is worse. */
 static double used_share(const ty_budget *budget, const ty_variant_need *need)
