@@ -1,11 +1,11 @@
 /**
  * @file ty_collective_model.h
- * What a collective library makes of a machine: an equivalent of NCCL's performance model, and the
- * exchanges that frameworks build on top of it.
+ * Predicts the time of collectives: an equivalent of NCCL's performance model, and the collectives
+ * that frameworks build on top of NCCL.
  *
- * A communicator (how many GPUs, on how many nodes, how they are linked) becomes a table of latency
- * and bandwidth for every algorithm and protocol; for a size the pair that takes least by that
- * table is the one NCCL chooses. Making a table costs microseconds, asking it far less than one.
+ * A communicator (number of GPUs and nodes, and their links) becomes a table of latency and
+ * bandwidth for every algorithm and protocol. NCCL chooses the pair with the least time by that
+ * table. Building a table takes microseconds, a query far less than one.
  *
  *     ty_communicator communicator;
  *     ty_collective_table table;
@@ -15,11 +15,11 @@
  *
  * Source of the model and of its constants: NVIDIA/nccl 2.28.9 and 2.30.7, src/graph/tuning.cc,
  * search.cc and topo.cc; planner/nccl/nccl.json has every constant with its source. Not modelled:
- * congestion, tuner plugins, symmetric-memory kernels, RCCL. How far it is from measurements:
+ * congestion, tuner plugins, symmetric-memory kernels, RCCL. Its error against measurements:
  * docs/design/collectives.md.
  *
- * Bytes are what each member puts in: of an all-gather its own piece (nccl-tests' size divided by
- * the ranks), of everything else the whole buffer (nccl-tests' size).
+ * Bytes are the input of one rank: its shard for an all-gather (nccl-tests' size divided by the
+ * ranks), the full buffer for all others (nccl-tests' size).
  */
 #ifndef TY_COLLECTIVE_MODEL_H
 #define TY_COLLECTIVE_MODEL_H
@@ -27,7 +27,7 @@
 #include "ty_core.h"
 #include "ty_topologies.h"
 
-/* ---- What it depends on ------------------------------------------------------------------ */
+/* ---- Communicators ----------------------------------------------------------------------- */
 
 typedef enum ty_gpu_generation { /* by compute capability: below 8, 8, 9, 10 and above */
                                  TY_VOLTA,
@@ -44,7 +44,7 @@ typedef enum ty_host_processor {
     TY_PROCESSOR_COUNT
 } ty_host_processor;
 
-/** Bandwidths are per direction. Nodes hold ranks / nodes GPUs each. */
+/** Bandwidths are per direction. Each node has ranks / nodes GPUs. */
 typedef struct ty_communicator {
     uint32_t ranks, nodes;
     ty_gpu_generation generation; /* of the oldest GPU */
@@ -52,23 +52,23 @@ typedef struct ty_communicator {
     bool has_nvlink;          /* between all GPUs of a node; else PCI */
     bool has_nvswitch;        /* every GPU reaches every other at its full rate */
     bool has_nvls;            /* reduction in the NVSwitch: Hopper and later */
-    bool has_collnet;         /* reduction in the network switch (SHARP), switched on */
+    bool has_collnet;         /* reduction in the network switch (SHARP), enabled */
     bool has_ll128;           /* NVLink inside nodes and RDMA between */
-    double gpu_bytes_per_s;   /* all that a GPU sends to its node's others */
-    double path_bytes_per_s;  /* most that one path between two of them carries */
-    uint32_t nics;            /* of a node that its GPUs use */
-    double nic_bytes_per_s;   /* of one by its name, no more than its PCI link */
-    double network_latency_s; /* what a network plug-in reports; InfiniBand and sockets: 0 */
+    double gpu_bytes_per_s;   /* total that a GPU sends to the others of its node */
+    double path_bytes_per_s;  /* maximum of one path between two of them */
+    uint32_t nics;            /* per node that its GPUs use */
+    double nic_bytes_per_s;   /* of one by its data sheet, at most its PCI link */
+    double network_latency_s; /* as a network plug-in reports it; InfiniBand and sockets: 0 */
 } ty_communicator;
 
 /**
  * The communicator of some devices of a cluster.
- * @return TY_EUNSUPPORTED when one is not a GPU that NCCL runs on; TY_EINVAL for a device there
- *         is not or that comes twice.
+ * @return TY_EUNSUPPORTED if one is not a GPU that NCCL runs on; TY_EINVAL for an unknown device or
+ * a repeated one.
  */
 ty_status ty_communicator_of(const ty_cluster *cluster, const uint32_t *devices, uint32_t count,
                              ty_communicator *out, ty_error *error) TY_MUST_CHECK;
-/** The same where ty_cluster_rails of the devices is known. */
+/** The same if the caller has ty_cluster_rails of the devices. */
 ty_status ty_communicator_on_rails(const ty_cluster *cluster, const uint32_t *devices,
                                    uint32_t count, const ty_rails *rails, ty_communicator *out,
                                    ty_error *error) TY_MUST_CHECK;
@@ -97,7 +97,7 @@ typedef enum ty_nccl_protocol {
 const char *ty_nccl_algorithm_name(ty_nccl_algorithm algorithm); /* "NVLS" */
 const char *ty_nccl_protocol_name(ty_nccl_protocol protocol);    /* "LL128" */
 
-/** Channels and what each carries, in GB/s (1e9 bytes/s) as NCCL counts. 0 channels: none. */
+/** Channels and the rate of each, in GB/s (1e9 bytes/s) as NCCL counts. 0 channels: none. */
 typedef struct ty_nccl_graph {
     uint32_t channels;
     double intra_gb_per_s, inter_gb_per_s;
@@ -106,20 +106,20 @@ typedef struct ty_nccl_graphs {
     ty_nccl_graph ring, tree, nvls, collnet;
 } ty_nccl_graphs;
 /**
- * What NCCL's search would find: as many channels of the fastest rate as the links hold.
- * Source: search.cc reduced to machines whose GPUs are alike. O(rungs of the ladder of rates).
+ * Finds the graphs of NCCL's search: as many channels of the fastest rate as the links allow.
+ * Source: search.cc, reduced to nodes with equal GPUs. O(number of rates that NCCL tries).
  */
 void ty_nccl_graphs_find(const ty_communicator *communicator, ty_nccl_graphs *out);
 
 /* ---- Tables ------------------------------------------------------------------------------ */
 
 /**
- * How measured times differ from NCCL's own model, which ranks algorithms and is no clock: seconds
- * = overhead + latency + bytes / (bandwidth * efficiency), by where a collective runs and how it
- * synchronises: with flags (LL, LL128), or by Simple's fences, on which NVLS and trees of it build,
- * too. A ring inside a node takes some of a step more than NCCL counts, for a member's own piece,
- * which it copies or reduces without a link: what two GPUs reach of their links is a third less
- * than what eight do.
+ * Corrects NCCL's own model, which ranks algorithms but does not predict time: seconds = overhead +
+ * latency + bytes / (bandwidth * efficiency). The constants depend on where a collective runs and
+ * how it synchronizes: with flags (LL, LL128), or by Simple's fences, which NVLS and NVLS trees use
+ * too. A ring inside a node takes a fraction of a step more than NCCL counts, because a rank copies
+ * or reduces its own shard without a link. Two GPUs therefore reach a third less of their links
+ * than eight do.
  */
 typedef enum ty_collective_medium {
     TY_MEDIUM_NODE_FLAGS,
@@ -129,32 +129,33 @@ typedef enum ty_collective_medium {
     TY_MEDIUM_NETWORK_SIMPLE,
     TY_MEDIUM_COUNT
 } ty_collective_medium;
-/** What a program pays for a call besides the library's kernel. */
+/** Cost of a call to a program, in addition to the library's kernel. */
 typedef enum ty_collective_calls {
-    TY_CALLS_LAUNCHED, /* each launched and met by itself, as nccl-tests and eager frameworks do */
-    TY_CALLS_QUEUED,   /* behind one another on the devices, or in a CUDA graph: nothing */
+    TY_CALLS_LAUNCHED, /* each launched and synchronized alone, as in nccl-tests and eager
+                          frameworks */
+    TY_CALLS_QUEUED,   /* one after another on the devices, or in a CUDA graph: no cost */
     TY_CALLS_COUNT
 } ty_collective_calls;
 const char *ty_collective_calls_name(ty_collective_calls calls); /* "launched" */
 typedef struct ty_collective_calibration {
     double overhead_s[TY_GPU_GENERATION_COUNT][TY_MEDIUM_COUNT];
     double efficiency[TY_GPU_GENERATION_COUNT][TY_MEDIUM_COUNT];
-    double own_steps[TY_GPU_GENERATION_COUNT]; /* of a ring in a node, for a member's own piece */
-    double peer_s[TY_GPU_GENERATION_COUNT];    /* of an exchange with everybody, for each of them */
-    bool is_nvls_by_links; /* NVLS in a node by what a GPU's links carry, not by NCCL's rungs */
-    double direct_links;   /* rate of NVLinks without a switch between, over NCCL's figure of it */
+    double own_steps[TY_GPU_GENERATION_COUNT]; /* of a ring in a node, for a rank's own shard */
+    double peer_s[TY_GPU_GENERATION_COUNT];    /* of an all-to-all, per peer */
+    bool is_nvls_by_links; /* NVLS in a node at the rate of a GPU's links, not at NCCL's rates */
+    double direct_links;   /* rate of NVLinks without a switch, over NCCL's figure */
 } ty_collective_calibration;
 /** NCCL's own figures: no overhead, efficiency 1. */
 ty_collective_calibration ty_collective_uncalibrated(void);
-/** The fit that comes with Trainyard (nccl.json). Queued calls were measured inside nodes only:
- *  between nodes they are taken for launched ones. */
+/** The fit that comes with Trainyard (nccl.json). Queued calls were measured inside nodes only;
+ * between nodes they use the constants of launched ones. */
 ty_collective_calibration ty_collective_calibrated(ty_collective_calls calls);
 
 typedef struct ty_collective_pair {
     ty_nccl_algorithm algorithm;
     ty_nccl_protocol protocol;
-    double latency_s, bytes_per_s;           /* NCCL's: they decide */
-    double real_latency_s, real_bytes_per_s; /* calibrated: they are answered */
+    double latency_s, bytes_per_s;           /* NCCL's, for the choice */
+    double real_latency_s, real_bytes_per_s; /* calibrated, for the answer */
 } ty_collective_pair;
 
 #define TY_MOST_PAIRS (TY_NCCL_ALGORITHM_COUNT * TY_NCCL_PROTOCOL_COUNT)
@@ -168,93 +169,92 @@ typedef struct ty_collective_table {
 } ty_collective_table;
 
 /** @param calibration NULL: the one that comes with Trainyard
- *  @return TY_EINVAL when the communicator makes no sense (no ranks, more nodes than ranks, a rate
- *  that is not positive). */
+ *  @return TY_EINVAL if the communicator is invalid (no ranks, more nodes than ranks, a rate that
+ * is not positive). */
 ty_status ty_collective_table_make(const ty_communicator *communicator,
                                    const ty_collective_calibration *calibration,
                                    ty_collective_table *out, ty_error *error) TY_MUST_CHECK;
 
-/** What NCCL would do with a size, and how long it takes: seconds = latency + bytes / rate. */
+/** NCCL's choice for a size, and its time: seconds = latency + bytes / rate. */
 typedef struct ty_collective_choice {
     ty_nccl_algorithm algorithm;
     ty_nccl_protocol protocol;
     double seconds, latency_s;
-    double bytes_per_s; /* of `bytes`; HUGE_VAL where nothing moves */
+    double bytes_per_s; /* of `bytes`; HUGE_VAL if nothing is sent */
 } ty_collective_choice;
 ty_collective_choice ty_collective_choose(const ty_collective_table *table, ty_collective_kind kind,
                                           uint64_t bytes);
-/** The same with the algorithm given, as by NCCL_ALGO; the best of all where it cannot be had. */
+/** The same with a fixed algorithm, as by NCCL_ALGO; the best of all if it is not available. */
 ty_collective_choice ty_collective_choose_by(const ty_collective_table *table,
                                              ty_collective_kind kind, ty_nccl_algorithm algorithm,
                                              uint64_t bytes);
-/** Seconds alone. 0 with one rank. */
+/** Only the seconds. 0 with one rank. */
 double ty_collective_seconds(const ty_collective_table *table, ty_collective_kind kind,
                              uint64_t bytes);
-/** Busiest link's bytes over seconds, as nccl-tests prints it: algorithm bandwidth times 2(n-1)/n
- *  of an all-reduce, (n-1)/n of what is gathered, scattered or exchanged, 1 of the others.
- *  Source: nccl-tests doc/PERFORMANCE.md. */
+/** Bus bandwidth over algorithm bandwidth, as in nccl-tests: the busiest link's bytes over the
+ * message size. 2(n-1)/n for an all-reduce, (n-1)/n for all-gather, reduce-scatter and all-to-all,
+ * 1 for the others. Source: nccl-tests doc/PERFORMANCE.md. */
 double ty_collective_bus_factor(ty_collective_kind kind, uint32_t ranks);
-/** The table's entry as NCCL has it; false where the pair is not allowed. */
+/** The table's entry with NCCL's own figures; false if the pair is not allowed. */
 bool ty_collective_entry(const ty_collective_table *table, ty_collective_kind kind,
                          ty_nccl_algorithm algorithm, ty_nccl_protocol protocol, double *latency_s,
                          double *bytes_per_s);
 
-/* ---- Exchanges of frameworks ------------------------------------------------------------- */
+/* ---- Collectives of frameworks ----------------------------------------------------------- */
 
-/** Links of an exchange that no library's model covers. */
+/** Links of a collective that no library's model covers. */
 typedef struct ty_exchange_links {
     uint32_t hosts, per_host;
-    double host_bytes_per_s, host_latency_s; /* a member's rate to the others of its host */
-    double rail_bytes_per_s, rail_latency_s; /* a member's rate to other hosts, all sending */
-    double exchange_bytes_per_s; /* S over seconds while everybody sends everybody a share S/n;
-                                    HUGE_VAL: both ways at once do not disturb each other */
+    double host_bytes_per_s, host_latency_s; /* a rank's rate to the others of its host */
+    double rail_bytes_per_s, rail_latency_s; /* a rank's rate to other hosts while all send */
+    double exchange_bytes_per_s; /* S over seconds of an all-to-all with S/n per pair; HUGE_VAL:
+                                    full duplex without contention */
 } ty_exchange_links;
 
-/** Seconds of an exchange in its phases. */
+/** Seconds of a collective by phase. */
 typedef struct ty_exchange_time {
     double seconds, latency_s;
     double host_s, rail_s; /* transfer inside hosts and between them: hierarchical phases follow one
-                              another, of an exchange with everybody the longer counts */
+                              another; of an all-to-all the longer counts */
 } ty_exchange_time;
 
 /**
- * Reduce-scatter inside each host, all-reduce of the pieces across hosts (each member with its
- * likes), all-gather inside: Horovod's HOROVOD_HIERARCHICAL_ALLREDUCE (Sergeev and Del Balso,
- * arXiv:1802.05799; horovod/common/ops/nccl_operations.cc). Rings in each phase:
- *   2 (g-1) a_host + 2 (N-1) a_rail + 2 (g-1)/g S/B_host + 2 (N-1)/N (S/g)/B_rail
+ * Reduce-scatter inside each host, all-reduce of the shards across hosts (among ranks of the same
+ * local index), all-gather inside: Horovod's HOROVOD_HIERARCHICAL_ALLREDUCE (Sergeev and Del Balso,
+ * arXiv:1802.05799; horovod/common/ops/nccl_operations.cc). Rings in each phase: 2 (g-1) a_host + 2
+ * (N-1) a_rail + 2 (g-1)/g S/B_host + 2 (N-1)/N (S/g)/B_rail
  */
 ty_exchange_time ty_hierarchical_all_reduce(const ty_exchange_links *links, double bytes);
 /**
  * BigDL's all-reduce over Spark's block manager: every task reads its slice of the gradient from
  * all others, sums it, and then reads all slices of the result (Dai et al., arXiv:1804.05839,
- * section 3.3, algorithm 2). Two rounds in which everybody sends to everybody:
- *   2 a + 2 max((g-1)/n S/B_host, (n-g)/n S/B_rail, S/B_exchange)
- * Launching two Spark jobs is not in it.
+ * section 3.3, algorithm 2). These are two all-to-all rounds: 2 a + 2 max((g-1)/n S/B_host, (n-g)/n
+ * S/B_rail, S/B_exchange) The launch of two Spark jobs is not included.
  */
 ty_exchange_time ty_block_manager_all_reduce(const ty_exchange_links *links, double bytes);
 
-/** Where the servers of a parameter-server exchange run. */
+/** Where parameter servers run. */
 typedef enum ty_server_place {
     TY_SERVERS_DEDICATED, /* on hosts of their own */
-    TY_SERVERS_COLOCATED  /* on the first `servers` workers' hosts; all of them: sharded */
+    TY_SERVERS_COLOCATED  /* on the hosts of the first `servers` workers; all of them: sharded */
 } ty_server_place;
 typedef struct ty_parameter_servers {
     ty_server_place place;
     uint32_t workers, servers;
     double worker_bytes_per_s, server_bytes_per_s; /* of each one's network link */
     double latency_s;
-    double largest_share; /* dedicated: of the bytes, on the server that has most; 0: 1/servers */
+    double
+        largest_share; /* dedicated: fraction of the bytes on the server with most; 0: 1/servers */
 } ty_parameter_servers;
 /**
- * Push of the gradient and pull of the weights, each server with an equal share of them, or at most
- * `largest_share`; push and pull one after the other (Li et al., OSDI 2014; the bounds as in Jiang
- * et al., BytePS, OSDI 2020, section 2.2). With W workers and P servers, each way takes the longest
- * of
- *   dedicated: S/B_worker, W/P S/B_server (W times the largest share where they are unequal)
- *   co-located: what the busiest host sends as worker, and receives as server: (W-1)/P S/B, and S/B
- *   of a host without a server.
+ * Push of the gradient and pull of the weights, one after the other, each server with an equal
+ * share, or at most `largest_share` (Li et al., OSDI 2014; the bounds as in Jiang et al., BytePS,
+ * OSDI 2020, section 2.2). With W workers and P servers, each way takes the longest of dedicated:
+ * S/B_worker, W/P S/B_server (W times the largest share where they are unequal) co-located: the
+ * busiest host's bytes, sent as a worker or received as a server: (W-1)/P S/B, and S/B for a host
+ * without a server.
  * @return TY_EINVAL: no workers, no servers, more co-located servers than workers, a largest share
- * that is less than an equal one or more than all
+ * less than 1/servers or more than 1
  */
 ty_status ty_parameter_server_seconds(const ty_parameter_servers *servers, double bytes,
                                       double *seconds, ty_error *error) TY_MUST_CHECK;
@@ -263,27 +263,27 @@ ty_status ty_parameter_server_seconds(const ty_parameter_servers *servers, doubl
 
 typedef struct ty_collective_question {
     ty_collective_kind kind;
-    uint32_t ranks;        /* the first so many devices of the cluster; 0: all of them */
-    const char *algorithm; /* NCCL's by NCCL_ALGO's names, or a framework's ("hierarchical"); NULL:
-                              what the library would choose */
+    uint32_t ranks;        /* the number of the cluster's devices, from the first; 0: all */
+    const char *algorithm; /* a name of NCCL_ALGO, or a framework's ("hierarchical"); NULL: the
+                              library's choice */
     ty_collective_calls calls;
 } ty_collective_question;
 
 typedef struct ty_collective_answer {
     uint64_t size;                    /* as asked */
-    const char *algorithm, *protocol; /* static; protocol "" where no library is modelled */
+    const char *algorithm, *protocol; /* static; protocol "" if no library is modelled */
     double seconds, latency_s;
     double alg_bandwidth_bytes_per_s; /* size over seconds */
     double bus_bandwidth_bytes_per_s; /* by ty_collective_bus_factor */
 } ty_collective_answer;
 
 /**
- * One collective by itself at several sizes: what plans pay for an exchange before their stack adds
- * to it, no faster than the links.
- * @param sizes bytes as nccl-tests counts them: of an all-gather the result, of others what a
- *              member puts in; at least a byte of each
+ * Times one collective alone at several sizes: its cost in a plan without the stack's overhead, no
+ * faster than the links.
+ * @param sizes bytes as nccl-tests counts them: the result of an all-gather, else the input of one
+ * rank; at least one byte per rank
  * @param out   [out, count]
- * @return TY_EINVAL: fewer than two ranks, more than devices, an algorithm that is not known or
+ * @return TY_EINVAL: fewer than two ranks, more ranks than devices, an algorithm that is unknown or
  * that the devices do not have for this collective
  */
 ty_status ty_collective_ask(const ty_cluster *cluster, const ty_collective_question *question,
@@ -293,17 +293,17 @@ ty_status ty_collective_ask(const ty_cluster *cluster, const ty_collective_quest
 /* ==== collective log ========================================================================== */
 
 /*
- * Logs of nccl-tests (all_reduce_perf and its like), and what they tell the planner.
+ * Reads logs of nccl-tests (all_reduce_perf and similar) and calibrates a profile with them.
  *
  * A row is `size count type [redop] [root]  time algbw busbw error  time algbw busbw error`: bytes,
- * elements, microseconds and GB/s, out of place and in place (nccl-tests doc/PERFORMANCE.md). Both
- * kinds of header are read (an `error` column, or `#wrong` and `root`); lines of other programs
- * between the rows are skipped, rows of size 0 too.
+ * elements, microseconds and GB/s, out of place and in place (nccl-tests doc/PERFORMANCE.md). The
+ * parser reads both kinds of header (an `error` column, or `#wrong` and `root`). It skips lines of
+ * other programs between the rows, and rows of size 0.
  */
 
 typedef struct ty_collective_log_row {
-    uint64_t size;  /* as printed: of an all-gather the whole result */
-    uint64_t bytes; /* what each member puts in */
+    uint64_t size;  /* as printed: the result of an all-gather */
+    uint64_t bytes; /* the input of one rank */
     double out_of_place_s, in_place_s;
 } ty_collective_log_row;
 
@@ -317,31 +317,31 @@ typedef struct ty_collective_log {
 
 /**
  * Reads a log; "-" is standard input.
- * The collective is that of the program's name in the log, else `kind`, else that of the file's
- * name, else an all-reduce where bus and algorithm bandwidth differ as an all-reduce's do. Ranks
- * are counted in the list of devices, else worked out of the elements or the two bandwidths.
- * @param kind TY_COLLECTIVE_COUNT: not given
- * @return TY_EPARSE with file and line: no rows (with the log's last line, which tends to say why),
- *         a row cut short, wrong results, a tuner's table, a log that does not say what it measured
+ * The collective comes from the program's name in the log, else `kind`, else the file's name. It is
+ * an all-reduce otherwise, if bus and algorithm bandwidth differ as an all-reduce's do. The number
+ * of ranks comes from the list of devices, else from the elements or the two bandwidths.
+ * @param kind TY_COLLECTIVE_COUNT: not specified
+ * @return TY_EPARSE with file and line: no rows (with the log's last line, which often says why), a
+ * truncated row, wrong results, a tuner's table, a log that does not name its collective
  */
 ty_status ty_collective_log_load(const char *path, ty_collective_kind kind, ty_collective_log **out,
                                  ty_error *error) TY_MUST_CHECK;
-/** The same from memory. @param name file name, for messages and for its words */
+/** The same from memory. @param name file name, for messages and to find the collective */
 ty_status ty_collective_log_parse(const char *text, const char *name, ty_collective_kind kind,
                                   ty_collective_log **out, ty_error *error) TY_MUST_CHECK;
 void ty_collective_log_free(ty_collective_log *log);
 
 /**
- * Adds a log's rows to a profile as measured collectives of the library's own choice. Of the two
- * times of a row the shorter counts: what disturbs a measurement makes it longer. A size that is
- * already there for as many ranks and hosts is replaced.
- * @param cluster says on how many hosts the ranks were, where the log does not
- * @return TY_EINVAL when the cluster has fewer devices than the log has ranks, or they cannot have
- *         been on as many hosts as the log says
+ * Adds a log's rows to a profile as measured collectives with the library's own choice of
+ * algorithm. The shorter of a row's two times counts, because disturbances only lengthen a
+ * measurement. A row replaces one of the same size, ranks and hosts.
+ * @param cluster gives the number of hosts if the log does not
+ * @return TY_EINVAL if the cluster has fewer devices than the log has ranks, or cannot place them
+ * on as many hosts as the log says
  */
 ty_status ty_profile_calibrate(ty_profile *profile, const ty_collective_log *log,
                                const ty_cluster *cluster, ty_error *error) TY_MUST_CHECK;
-/** An empty profile of a cluster's devices by their data sheet, to be calibrated.
+/** Makes an empty profile of a cluster's devices from their data sheets, for calibration.
  *  @param date ISO 8601 */
 ty_status ty_profile_of_cluster(const ty_cluster *cluster, const char *date, ty_profile **out,
                                 ty_error *error) TY_MUST_CHECK;

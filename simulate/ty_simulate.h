@@ -2,7 +2,7 @@
  * @file ty_simulate.h
  * Simulation of programs on a SimGrid platform.
  *
- *   failures  a long run whose devices, hosts and links fail
+ *   failures  a long run with device, host and link failures
  *   simulate  steps of one plan, with stragglers and disturbances
  *   tenants   several jobs on one cluster
  *   analysis  load of links, traffic, memory over time
@@ -16,67 +16,66 @@
 /* ==== failures ================================================================================ */
 
 /*
- * A long run whose devices, hosts and links fail: checkpoints, restarts, going on with fewer
- * replicas, and what is left of the time. No step is simulated here; what a step takes, whole or
- * shrunken, comes from ty_simulate.
+ * Simulates a long run with device, host and link failures: checkpoints, restarts, fewer replicas,
+ * and the goodput. Step times, with all or fewer replicas, are inputs: take them from ty_simulate.
  *
  *     ty_endurance_question question = {.horizon_s = 30 * 86400.0, .failure_rate_per_s = 1e-5,
  *         .checkpoint_interval_s = 1800, .checkpoint_write_s = 20, .restart_s = 300, .seed = 1};
  *     TY_CHECK(ty_endure(&question, &endurance, error), status, cleanup);
  */
 
-/** A failure that is known beforehand. */
+/** A failure at a fixed time. */
 typedef struct ty_known_fault {
     double time_s;
-    double rate; /* how fast work goes on, after a restart, until the repair: 1 as before, as over
-                    other links that are as fast; 0 not at all */
-    uint32_t replicas; /* that it takes out, see `rates`; 0: none */
+    double rate; /* rate of work from the restart to the repair: 1 unchanged, as over other links of
+                    the same speed; 0 none */
+    uint32_t replicas; /* that it removes, see `rates`; 0: none */
 } ty_known_fault;
 
 typedef struct ty_endurance_question {
     double horizon_s; /* wall-clock time of the run; > 0 */
     uint32_t known_count;
     const ty_known_fault *known;  /* [known_count], ascending by time */
-    double failure_rate_per_s;    /* of all parts together: a Poisson process; 0: none */
-    double checkpoint_interval_s; /* of work at full rate between checkpoints; > 0, HUGE_VAL:
-                                     none are written */
-    double checkpoint_write_s;    /* work stands still for that long; >= 0 */
-    double restart_s;             /* from a failure to new work; >= 0 */
-    double repair_s;              /* from a failure to the part's return; >= 0 */
-    /* With `rate_count` 0 a spare takes the place of what fails. Else the run shrinks, by a replica
-     * where the failure came by chance: with k replicas out it works at rates[k], rates[0] being 1;
-     * with rate_count or more it waits. When a part returns, the run is restarted with it, from a
-     * checkpoint written for that. */
+    double failure_rate_per_s;    /* of all components together: a Poisson process; 0: none */
+    double checkpoint_interval_s; /* work at full rate between checkpoints; > 0, HUGE_VAL: no
+                                     checkpoints */
+    double checkpoint_write_s;    /* work pauses for that long; >= 0 */
+    double restart_s;             /* from a failure until work resumes; >= 0 */
+    double repair_s;              /* from a failure to the component's return; >= 0 */
+    /* With `rate_count` 0, a spare replaces each failed component. Else the run continues with
+     * fewer replicas: a random failure removes one. With k replicas out it works at rates[k],
+     * rates[0] = 1; with rate_count or more out it waits. When a component returns, the run writes
+     * a checkpoint and restarts with it. */
     uint32_t rate_count;
     const double *rates;
     uint64_t seed;
 } ty_endurance_question;
 
-/** Where the time went; the parts add up to the horizon. */
+/** Time by cause; the terms add up to the horizon. */
 typedef struct ty_endurance {
-    double goodput;      /* work that lasts, in seconds at full rate, over the horizon */
-    double work_s;       /* that lasts */
-    double degraded_s;   /* what being fewer cost of it */
-    double lost_s;       /* work that was done again, or is in no checkpoint at a failure */
-    double checkpoint_s; /* writing */
-    double down_s;       /* restarting, or waiting for a repair */
+    double goodput;      /* useful work, in seconds at full rate, over the horizon */
+    double work_s;       /* useful work, at full rate */
+    double degraded_s;   /* lost to the lower rate of fewer replicas */
+    double lost_s;       /* work that a failure discarded, because no checkpoint has it */
+    double checkpoint_s; /* writing checkpoints */
+    double down_s;       /* restarts, and waits for a repair */
     uint32_t failures, checkpoints;
-    uint32_t most_out; /* parts out of order at once */
+    uint32_t most_out; /* maximum number of failed components at once */
 } ty_endurance;
 
 /**
- * Plays one run. Failures while down start the restart anew; failures while a checkpoint is written
- * lose it. At the end of the horizon what was done since the last checkpoint counts.
- * @return TY_EINVAL naming the figure that does not fit; TY_ELIMIT: more than ten million failures
- * and checkpoints
- * O(failures + checkpoints).
+ * Simulates one run. A failure during a restart starts the restart again. A failure while a
+ * checkpoint is written discards that checkpoint. At the end of the horizon, work since the last
+ * checkpoint counts.
+ * @return TY_EINVAL naming the field that is out of range; TY_ELIMIT: more than ten million
+ * failures and checkpoints. O(failures + checkpoints).
  */
 ty_status ty_endure(const ty_endurance_question *question, ty_endurance *out,
                     ty_error *error) TY_MUST_CHECK;
 
 /**
- * A plan with one replica less in every stage: the run goes on without the devices that worked with
- * a lost one; batches per replica stay, so that the global batch shrinks by as much.
+ * Makes a plan with one model replica less: the run continues without all devices of the lost
+ * device's replica. The batch per replica stays, so the global batch shrinks in proportion.
  * @param stage_replica of the lost device
  * @param out [out] a plan without prediction
  * @return TY_EINFEASIBLE: stages with unequal replicas, or only one
@@ -87,151 +86,147 @@ ty_status ty_plan_without_replica(const ty_plan *plan, uint32_t stage_replica, t
 /* ==== simulate ================================================================================ */
 
 /*
- * Walks a program on a simulated cluster (SimGrid): the same instructions and costs as the
- * estimator, but transfers and collectives share real links, and stage replicas share real cores.
+ * Simulates a program on a cluster with SimGrid: the same instructions and costs as the estimator,
+ * but send/recv and collectives share links, and stage replicas share cores.
  *
  *     ty_simulate_options options = ty_simulate_options_default();
- *     TY_CHECK(ty_simulate(plan, program, costs, cluster, &options, &timeline, error), status,
- * cleanup);
+ *     TY_CHECK(ty_simulate(plan, program, costs, cluster, &options, &timeline, error), ...);
  *
- * How a cost is played:
- * - Compute, encode, decode, update, and loads from no such store: `seconds`; with a core_share on
- * a host whose cores are shared (host_cores finite), work of that many cores for as long, which
- * stretches when the host's stage replicas ask for more cores than there are. Cores go to work in
- * equal parts, up to what each can use.
- * - Load: its `latency_s`, and beside that edge_bytes from the store that the cluster's hosts
- * share, no faster than the rate limit: those that read at once share its bandwidth evenly, up to
- * what each can draw.
+ * How costs are simulated:
+ * - Compute, encode, decode, update, and loads without a shared store: `seconds`. With a core_share
+ * on a host with shared cores (host_cores finite), it is work of that many cores for that time, and
+ * takes longer if the host's stage replicas need more cores than it has. Work gets equal shares of
+ * the cores, up to what each can use.
+ * - Load: its `latency_s`, and concurrently edge_bytes from the store that the cluster's hosts
+ * share, no faster than the rate limit. Concurrent readers share its bandwidth evenly, up to each
+ * reader's limit.
  * - Send: latency_s, then edge_bytes over the route of the two devices, no faster than the rate
- * limit; beside it core_share cores are busy at both ends for `seconds`. Done when all is done. The
- * receive ends then, or at once when it comes later; its own cost is not read.
+ * limit; meanwhile core_share cores are busy at both ends for `seconds`. It ends when all of that
+ * has ended. The receive ends then, or at once if it starts later; its own cost is not read.
  * - Collective: starts when the last member is ready. Its edges, between members in ascending order
  * of stage replica (a closed ring; or the edges of a binomial tree, up and then down), carry their
- * bytes as above, each member keeping its cores busy.
- * - A collective of every k-th step (ty_plan_exchange_interval): `seconds`, its share of one step,
- * and cores; no traffic, since a share may be shorter than a route's latency.
- * - Every device of the plan takes part: the ranks of a stage replica go through its program each
- * by itself, and send each to the same rank of the partner. An exchange is played by each group of
- * ty_plan.h, side by side: its members are the devices of the group, in ascending order of stage
- * replica, and of rank within one.
- * - What ranks exchange inside a pass or an update (ty_layer_inner_collectives,
- * ty_bucket_rank_bytes) is played by the ranks of each kind together, once all of them have come:
- * as they would in rings in channels, expert-parallel ranks each with each. `inner_s` is what all
- * of it takes alone; it is divided among the kinds by what each would take over the links between
- * its ranks, with the bytes of rings, but no more than these links carry in the time. The pass's
- * own work, `seconds` - `inner_s`, and the exchanges take turns, as many as there are collectives
- * and at most four, equal ones, the work first: one after the other as in the estimate, so that
- * without contention a pass takes `seconds`. Ranks whose links nobody else uses, and each of which
- * only one of them, have nobody to meet: they wait for each other and take their time, as they
- * would with flows.
- * - Between devices of one simulated host there is no link to share: such an edge takes `seconds`,
- * and cores. A cost's cores are those of the ranks that are on the host of the stage replica's
- * first; each rank takes its part of them.
+ * bytes as above, while each member's cores are busy.
+ * - Collective of every k-th step (ty_plan_exchange_interval): `seconds`, averaged per step, and
+ * cores. It has no traffic, because the average may be shorter than a route's latency.
+ * - Every device of the plan takes part: each rank of a stage replica runs its program alone, and
+ * sends to the same rank of the partner. Every process group of ty_plan.h runs its own collective
+ * concurrently: its members are the devices of the group, in ascending order of stage replica, then
+ * of rank within it.
+ * - TP, CP and EP collectives inside a pass or an update (ty_layer_inner_collectives,
+ * ty_bucket_rank_bytes) run per process group, once all its ranks are ready: as rings in channels,
+ * EP as an all-to-all. `inner_s` is the time of all of them without contention. It is split among
+ * the groups by the time that each needs on the links between its ranks, with the bytes of rings,
+ * but at most what these links carry in that time. The pass's own work, `seconds` - `inner_s`, and
+ * the collectives alternate in equal parts, as many as there are collectives and at most four, the
+ * work first. They follow each other as in the estimate, so a pass without contention takes
+ * `seconds`. Ranks whose links have no other traffic, each link used by one rank only, cannot meet
+ * contention: they wait for each other and take their time, as with flows.
+ * - Devices of one simulated host have no link to share: an edge between them takes `seconds`, and
+ * cores. A cost's cores are those of the ranks on the host of the stage replica's first rank; each
+ * rank takes its share of them.
  *
- * Devices, routes and links that are alike are simulated once (docs/guides/simulate.md), in `flow`,
- * where stage replicas do not share cores, and those that read from a shared store are all alike.
- * Whole, an actor for each stream of each device is walked: 0.94 GB for the 4,096 devices of a
- * pipeline; memory that runs out is TY_ENOMEM.
+ * Folding (docs/guides/simulate.md) simulates interchangeable devices, routes and links once: in
+ * `flow`, if stage replicas do not share cores and all readers of a shared store are
+ * interchangeable. Without folding, every stream of every device is an actor: 0.94 GB for the 4,096
+ * devices of a pipeline; TY_ENOMEM if memory runs out.
  *
- * Costs are refused beyond 1e9 s (also of edge_bytes at the rate limit), 1e18 bytes and 1e6 cores.
+ * Costs above 1e9 s (also of edge_bytes at the rate limit), 1e18 bytes or 1e6 cores are TY_EINVAL.
  *
- * On an empty cluster every instruction takes its `seconds`, if they come from the same links.
+ * Without contention every instruction takes its `seconds`, if they come from the same links.
  *
- * A rate limit below the route's bandwidth is one in SimGrid where devices are folded. Whole, it is
- * played by sending in up to eight pieces at the pace of the limit: exact alone, and within an
- * eighth of the message of the even sharing that a true limit gives.
+ * With folding, a rate limit below the route's bandwidth is a rate limit of SimGrid. Without, the
+ * sender splits the message into up to eight pieces at the rate of the limit: exact without
+ * contention, else within an eighth of the message of the even sharing of a true limit.
  *
- * SimGrid allows one platform per process and aborts on what it does not like. Everything is
- * checked before it sees anything, and each simulation runs in a child process whose death is
- * reported as TY_EBACKEND with its reason. Deterministic.
+ * SimGrid allows one platform per process and aborts on errors. All inputs are checked first, and
+ * each simulation runs in a child process; if it dies, the call returns TY_EBACKEND with the
+ * reason. Deterministic.
  */
 
-/** How finely collectives are played. */
+/** Resolution of collectives. */
 typedef enum ty_resolution {
-    TY_FLOW, /* one flow per edge of the collective's pattern for all its bytes; a tree's one round
-                after the other */
+    TY_FLOW, /* one flow per edge of the collective's pattern for all its bytes; in a tree, one
+                round after another */
     TY_CHUNK /* every step of the ring or tree is a message */
 } ty_resolution;
 
 typedef struct ty_simulate_options {
     uint32_t steps; /* consecutive steps; >= 1 */
     ty_resolution resolution;
-    const double *slowdowns; /* [stage replica][rank]: compute of that device takes so many times as
-                                long; NULL: 1 for all */
-    double jitter; /* standard deviation of the logarithm of each compute time, whose median stays;
-                      0: none. Every device is simulated then */
-    double spread; /* standard deviation of the logarithm of each device's speed, which it keeps for
-                      all of its compute; the median stays; 0: none */
+    const double *slowdowns; /* [stage replica][rank]: factor on the compute time of that device;
+                                NULL: 1 for all */
+    double jitter; /* standard deviation of the logarithm of each compute time; the median stays; 0:
+                      none. Disables folding */
+    double spread; /* standard deviation of the logarithm of each device's speed, constant for the
+                      device; the median stays; 0: none */
     uint64_t seed; /* of jitter and spread */
-    bool no_fold;  /* simulate every device, also where many are alike; always so in chunk */
+    bool no_fold;  /* simulate every device, also interchangeable ones; implied by chunk */
     ty_timeline *
-        *devices; /* [out] besides, a timeline of each device, whose stage replicas are processes
-                     (stage replica * ranks + rank): one of ty_plan_by_device. NULL: none */
+        *devices; /* [out] a timeline of each device as well, whose stage replicas are ranks (stage
+                     replica * ranks + rank), as of ty_plan_by_device. NULL: none */
     double time_limit_s; /* wall-clock seconds before the child is stopped (TY_ELIMIT); > 0 */
-    double cpu_limit_s;  /* TY_ELIMIT if it would take more CPU time, by counting what it has to do:
-                            the same on every machine; 0: no limit */
+    double cpu_limit_s; /* TY_ELIMIT if its operation count implies more CPU time: the same on every
+                           machine; 0: no limit */
 } ty_simulate_options;
 ty_simulate_options ty_simulate_options_default(void); /* 3 steps, flow, 300 s */
 
-/** Whether this build has the simulator: without it (TY_WITH_SIMULATE=OFF) everything that plays a
- *  program returns TY_EUNSUPPORTED. */
+/** Whether this build has the simulator: without it (TY_WITH_SIMULATE=OFF) all functions that
+ * simulate return TY_EUNSUPPORTED. */
 bool ty_simulate_is_built(void);
-/** Loads SimGrid. @return TY_EUNSUPPORTED: it is not on this machine, or not in this build */
+/** Loads SimGrid. @return TY_EUNSUPPORTED: not installed, or not in this build */
 ty_status ty_simulate_load(ty_error *error) TY_MUST_CHECK;
 
 /**
- * How much longer a step takes for the slowest of `members` equal machines, on the average of
- * public training logs: 1 + l / (l + 1) * 0.09 * sqrt(l), l = log2(members). Source: SimuMax 1.2,
- * straggler model.
+ * Mean slowdown of a step by the straggler among `members` equal machines, from public training
+ * logs: 1 + l / (l + 1) * 0.09 * sqrt(l), l = log2(members). Source: SimuMax 1.2, straggler model.
  */
 double ty_straggler_law(uint32_t members);
 
 /**
  * Simulates consecutive steps of a program that passed ty_program_check. One that did not may fail
- * with TY_EBACKEND and a stage replica, its instruction and the step in which it was left waiting.
+ * with TY_EBACKEND and the stage replica, instruction and step that deadlocked.
  * @param costs   of this program on this cluster: finite, >= 0; hosts and their cores as in the
  * cluster
- * @param out     [out] a sorted timeline with every instruction of every stage replica and step; of
- * a stage replica of several devices, from when the last of them was ready to when the last was
- * done
- * @return TY_EINVAL naming the figure that does not fit; TY_ELIMIT when the time was up;
- * TY_EINTERRUPTED when the child was interrupted; TY_EBACKEND when SimGrid failed, with what it
- * said. Some 10 microseconds per instruction or message, more where very many messages share a
- * link.
+ * @param out [out] a sorted timeline with every instruction of every stage replica and step. With
+ * several ranks per stage replica, an instruction starts when the last rank is ready and ends when
+ * the last is done
+ * @return TY_EINVAL naming the figure that is out of range; TY_ELIMIT at the time limit;
+ * TY_EINTERRUPTED if the child was interrupted; TY_EBACKEND with SimGrid's message if it failed.
+ * Takes about 10 microseconds per instruction or message, more if very many messages share a link.
  */
 ty_status ty_simulate(const ty_plan *plan, const ty_program *program, const ty_costs *costs,
                       const ty_cluster *cluster, const ty_simulate_options *options,
                       ty_timeline **out, ty_error *error) TY_MUST_CHECK;
 
 /**
- * How many devices ty_simulate would really walk: the classes they fall into, or all of them where
- * nothing is folded.
+ * Counts the devices that ty_simulate would simulate: the classes of interchangeable devices, or
+ * all devices without folding.
  */
 ty_status ty_simulate_classes(const ty_plan *plan, const ty_program *program, const ty_costs *costs,
                               const ty_cluster *cluster, const ty_simulate_options *options,
                               uint32_t *classes, ty_error *error) TY_MUST_CHECK;
 
 /**
- * Step times (ty_timeline_summarize) of simulations with seeds options->seed, + 1, + 2 ..., as many
- * processes at once as there are cores.
+ * Step times (ty_timeline_summarize) of simulations with seeds options->seed, + 1, + 2 ..., with
+ * one process per core at once.
  * @param step_times_s [out, seeds] in the order of the seeds
- * @return as ty_simulate, of the first that failed, naming its seed
+ * @return as ty_simulate, for the first seed that failed, with its number
  */
 ty_status ty_simulate_seeds(const ty_plan *plan, const ty_program *program, const ty_costs *costs,
                             const ty_cluster *cluster, const ty_simulate_options *options,
                             uint32_t seeds, double *step_times_s, ty_error *error) TY_MUST_CHECK;
 
-/** What one direction of a link carries in a step. */
+/** Load of one direction of a link in a step. */
 typedef struct ty_link_load {
     uint32_t link;    /* of the cluster */
     bool is_backward; /* against the link's direction */
-    double bytes;  /* transfers, exchanges, gathers, and what ranks of a stage replica exchange */
-    double busy_s; /* bytes / bandwidth: the least a step can take over it */
+    double bytes;     /* send/recv and collectives, also those within a stage replica */
+    double busy_s;    /* bytes / bandwidth: a lower bound of the step time */
 } ty_link_load;
 
 /**
- * The links a step uses, the longest busy first: divide by the step time for utilisation. From the
- * program and its costs alone; what is simulated moves as much.
+ * The links that a step uses, by descending busy time; divide by the step time for utilization.
+ * Derived from the program and its costs only; a simulation moves the same bytes.
  * @param out [out] free with ty_free
  */
 ty_status ty_link_loads(const ty_plan *plan, const ty_program *program, const ty_costs *costs,
@@ -239,9 +234,9 @@ ty_status ty_link_loads(const ty_plan *plan, const ty_program *program, const ty
                         ty_error *error) TY_MUST_CHECK;
 
 /**
- * The SimGrid platform (XML, DTD 4.1) of a cluster, for programs of other people: one host per
- * device, as fast as its fp32 peak, links and routes as in the graph. ty_cluster_import reads it.
- * @return TY_EUNSUPPORTED for more than 512 devices that are no tree of switches.
+ * Writes the SimGrid platform (XML, DTD 4.1) of a cluster, for other programs: one host per device
+ * at its fp32 peak, links and routes as in the graph. ty_cluster_import reads it.
+ * @return TY_EUNSUPPORTED for more than 512 devices unless they form a tree of switches.
  */
 ty_status ty_cluster_to_simgrid(const ty_cluster *cluster, ty_text *xml,
                                 ty_error *error) TY_MUST_CHECK;
@@ -249,7 +244,8 @@ ty_status ty_cluster_to_simgrid(const ty_cluster *cluster, ty_text *xml,
 /* ==== tenants ================================================================================= */
 
 /*
- * Several jobs on one cluster: they talk to nobody but themselves, and share its links.
+ * Several jobs on one cluster. Each communicates only within itself; they share the cluster's
+ * links.
  */
 
 struct ty_simulate_options;
@@ -262,12 +258,12 @@ typedef struct ty_tenant {
 } ty_tenant;
 
 /**
- * Simulates them side by side, each for options->steps steps from time 0; who has done its steps
- * leaves the links to the others.
- * @param options   slowdowns of all devices, of one job after the other
+ * Simulates jobs concurrently, each for options->steps steps from time 0; a finished job leaves the
+ * links to the others.
+ * @param options   slowdowns of all devices, job after job
  * @param timelines [out, count] one of each; free each with ty_timeline_free
- * @return TY_EINVAL: a device that there is not, or that two use; TY_EUNSUPPORTED: jobs that differ
- * in ranks, interleaving, sharding, staleness, or what learning they are for; and as ty_simulate
+ * @return TY_EINVAL: an unknown device, or one that two jobs use; TY_EUNSUPPORTED: jobs that differ
+ * in TP, CP, EP, VPP, sharding, staleness or kind of learning; and as ty_simulate
  */
 ty_status ty_simulate_tenants(const ty_tenant *tenants, uint32_t count, const ty_cluster *cluster,
                               const struct ty_simulate_options *options, ty_timeline **timelines,
@@ -276,15 +272,15 @@ ty_status ty_simulate_tenants(const ty_tenant *tenants, uint32_t count, const ty
 /* ==== analysis ================================================================================ */
 
 /*
- * What a simulated timeline says of links and memory: how full the busiest links are over time, who
- * sends how much to whom, how a stage replica's memory fills.
+ * Analyses of a simulated timeline: load of the busiest links over time, traffic between devices or
+ * hosts, and memory of a stage replica over time.
  */
 
 /** One direction of a link over time. */
 typedef struct ty_link_curve {
     uint32_t link;
     bool is_backward;
-    const double *bytes; /* [bins]; within the one block of all curves */
+    const double *bytes; /* [bins]; in the block of all curves */
 } ty_link_curve;
 
 typedef struct ty_link_history {
@@ -295,11 +291,11 @@ typedef struct ty_link_history {
 } ty_link_history;
 
 /**
- * Bytes over some links in equal spans of time, of a timeline of this program: what a transfer or a
- * collective carries, spread evenly from when the last of its members was ready to its end; what
- * ranks exchange, over the whole pass. The sum over the bins is the bytes of ty_link_loads, times
- * the steps.
- * @param links [count] 2 * link, + 1 for the way against its direction
+ * Bytes over some links in equal time bins, for a timeline of this program. The bytes of a
+ * send/recv or collective are spread evenly from the time its last member was ready to its end;
+ * those of TP, CP and EP collectives over the entire pass. The sum over the bins is the bytes of
+ * ty_link_loads times the steps.
+ * @param links [count] 2 * link, + 1 against its direction
  * @param bins  >= 1
  * @param out   [out] clear with ty_link_history_clear
  */
@@ -309,37 +305,37 @@ ty_status ty_link_history_of(const ty_plan *plan, const ty_program *program, con
                              ty_link_history *out, ty_error *error) TY_MUST_CHECK;
 void ty_link_history_clear(ty_link_history *history);
 
-/** Between what a traffic matrix tells apart. */
+/** Endpoints of a traffic matrix. */
 typedef enum ty_traffic_ends { TY_BETWEEN_DEVICES, TY_BETWEEN_HOSTS } ty_traffic_ends;
-/** Bytes that one device sends to another in a step, or the devices of one host to those of another
- * or to each other. */
+/** Bytes per step from one device to another, or from the devices of one host to those of another
+ * or of the same host. */
 typedef struct ty_traffic {
     uint32_t from, to;
     double bytes;
 } ty_traffic;
 /**
- * The traffic matrix, without its zeros: most bytes first. Transfers, collectives and what ranks of
- * a stage replica exchange, as they are played as flows; not what is exchanged in every few steps
- * only.
+ * The non-zero entries of the traffic matrix, most bytes first: send/recv and collectives, also
+ * those within a stage replica, as simulated as flows. Collectives of every k-th step are not
+ * included.
  * @param out [out] free with ty_free
  */
 ty_status ty_traffic_matrix(const ty_plan *plan, const ty_program *program, const ty_costs *costs,
                             const ty_cluster *cluster, ty_traffic_ends ends, ty_traffic **out,
                             uint32_t *count, ty_error *error) TY_MUST_CHECK;
 
-/** A stage replica's memory from a time on. */
+/** Memory of a stage replica from a point in time on. */
 typedef struct ty_memory_point {
     double time_s;
     uint64_t bytes;
 } ty_memory_point;
 /**
- * Memory of a device of `stage_replica` over the steps of a timeline: what the memory model says of
- * its pipeline rank, of the activations so many micro-batches as are in flight: from the start of
- * forward to the end of the backward that needs them last. Stages that share the device keep in
- * proportion to their layers. The highest point is the model's figure where the timeline has as
- * many in flight as the program allows.
+ * Memory of a device of `stage_replica` over the steps of a timeline: the memory model's figure for
+ * its pipeline rank, with activations of the in-flight micro-batches only. These count from the
+ * start of forward to the end of the last backward that needs them. Virtual stages on the device
+ * have activations in proportion to their layers. The peak equals the model's figure if the
+ * timeline reaches the program's maximum of in-flight micro-batches.
  * @param out   [out] ascending in time; free with ty_free
- * @return TY_EINVAL: a plan without a memory model's answer, or no such stage replica
+ * @return TY_EINVAL: a plan without memory figures, or no such stage replica
  */
 ty_status ty_memory_curve(const ty_plan *plan, const ty_program *program,
                           const ty_timeline *timeline, uint32_t stage_replica,
