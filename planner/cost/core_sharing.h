@@ -1,7 +1,7 @@
 /*
- * Internal to planner/: things that run at the same time and share the cores of their hosts. A
- * fluid model: what is demanded beyond a host's cores slows everything on it alike, by
- * cores/demand; what uses several hosts (a transfer, a collective) goes at the pace of the slowest.
+ * Internal to planner/: models concurrent work that shares the cores of its hosts. A fluid model:
+ * if the demand exceeds a host's cores, all work on it slows to cores/demand; work on several hosts
+ * (a transfer, a collective) progresses at the rate of the slowest.
  *
  *     ty_sharing_start(sharing, slot, seconds);
  *     ty_sharing_use(sharing, slot, host, core_share);     // once per host it uses
@@ -29,11 +29,10 @@ typedef struct ty_sharing {
 } ty_sharing;
 
 /**
- * @param slots       things that can run at the same time
- * @param uses        most (slot, host) pairs at the same time
+ * @param slots       number of concurrent pieces of work
+ * @param uses        maximum of concurrent (slot, host) pairs
  * @param host_cores  [hosts], > 0
- * @param host_demand [hosts]: the most that can ever be demanded; hosts with as many cores cost
- * nothing
+ * @param host_demand [hosts]: maximum demand; hosts with as many cores cost nothing
  */
 ty_status ty_sharing_init(ty_sharing *sharing, uint32_t slots, uint32_t uses, uint32_t hosts,
                           const double *host_cores, const double *host_demand,
@@ -42,10 +41,10 @@ void ty_sharing_clear(ty_sharing *sharing);
 
 /** Starts an idle slot now; alone it takes `seconds`. */
 void ty_sharing_start(ty_sharing *sharing, uint32_t slot, double seconds);
-/** The slot, just started, keeps `core_share` cores of a host busy; with 0 it is only slowed by it.
+/** The slot, just started, keeps `core_share` cores of a host busy; with 0 the host only slows it.
  */
 void ty_sharing_use(ty_sharing *sharing, uint32_t slot, uint32_t host, double core_share);
-/** Goes to the next end and says which slot it is; false when nothing runs. */
+/** Advances to the next end and returns its slot; false if nothing runs. */
 bool ty_sharing_next(ty_sharing *sharing, uint32_t *slot);
 
 #endif
