@@ -37,8 +37,7 @@ typedef struct ty_stage_costing {
     /* The cache's; NULL until needed. Of gradient collectives of non-experts, and of experts; of
      * the ranks of a stage replica. */
     const ty_group_network *networks[2];
-    double *
-        gather_s; /* [buckets]: all-gather of weights, overlapped with layers; NAN: not known yet */
+    double *gather_s;        /* [buckets]: overlapped all-gather of weights; NAN: not known yet */
     double play_s;           /* the episodes of a micro-batch; 0: not known yet */
     double bucket_crowds[2]; /* slowdown of such groups by each other; 0: not known yet */
     const ty_group_network *parallel[TY_PARALLELISM_COUNT];

@@ -1,7 +1,7 @@
 /*
  * Internal to planner/: a binary heap of numbered items by time, in which an item's time can change
  * (a binary heap with positions; Sedgewick, "Algorithms", 4th edition, section 2.4, "index priority
- * queue"). Equal times come out lowest number first, so that walks are reproducible.
+ * queue"). Ties: the lowest number first, so that estimates are reproducible.
  */
 #ifndef TY_EVENT_HEAP_H
 #define TY_EVENT_HEAP_H
@@ -17,9 +17,9 @@ typedef struct ty_event_heap {
 
 ty_status ty_event_heap_init(ty_event_heap *heap, uint32_t capacity, ty_error *error) TY_MUST_CHECK;
 void ty_event_heap_clear(ty_event_heap *heap);
-/** Puts an item in, or moves it to another time. O(log count). */
+/** Inserts an item, or changes its time. O(log count). */
 void ty_event_heap_set(ty_event_heap *heap, uint32_t item, double time);
-/** Takes the earliest item out; count > 0. */
+/** Removes and returns the earliest item; count > 0. */
 uint32_t ty_event_heap_pop(ty_event_heap *heap);
 
 #endif

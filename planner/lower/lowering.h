@@ -1,23 +1,23 @@
 /*
- * Internal to planner/: the state and the functions that write the program of a pipeline rank:
+ * Internal to planner/: the state and functions that write the program of a pipeline rank:
  *
- *     lower.c               the state, and one pipeline rank after the other
+ *     lower.c               the state, and the loop over pipeline ranks
  *     schedule_*.c          the order of passes
  *     passes.c              forward and backward of a micro-batch, and programs of actors
  *     sharding.c            gathers of sharded weights
  *     gradient_exchange.c   collectives and updates after the last backward
- *     priority_lowering.c   collectives in an order of their own
+ *     priority_lowering.c   collectives in the plan's priority order
  */
 #ifndef TY_LOWERING_H
 #define TY_LOWERING_H
 
 #include "ty_planner.h"
 
-/* Pieces that may be gathered ahead: one is computed with while the next arrives. */
+/* Buckets that may be gathered ahead: compute uses one while the next arrives. */
 #define TY_GATHER_AHEAD 2
 
-/* A bucket whose weights are together, and the last pass so far that used them; TY_NO_INSTRUCTION
- * where there is none. */
+/* A bucket with gathered weights, and the last pass so far that used them; TY_NO_INSTRUCTION: none.
+ * */
 typedef struct ty_lower_gathered {
     uint32_t bucket, last_user;
 } ty_lower_gathered;
@@ -25,45 +25,45 @@ typedef struct ty_lower_gathered {
 typedef struct ty_lowering {
     const ty_plan *plan;
     ty_program *program;
-    bool are_passes_only;     /* nothing but forwards and backwards, whole ones */
+    bool are_passes_only;     /* only forwards and backwards, not split */
     uint32_t first_backward;  /* of the workload */
     uint64_t *transfer_bytes; /* [stages of the plan][activation, gradient]: across the cut before
                                  it, ty_plan_transfer_bytes */
     uint32_t pipeline_rank;
     uint32_t micro_batches; /* of one replica */
-    uint32_t *forwards;  /* [stages of the pipeline rank][micro_batches]: the forward's last piece,
-                            or  TY_NO_INSTRUCTION while it is not written */
-    uint32_t *backwards; /* [stages of the pipeline rank]: the last piece of the last backward */
-    uint32_t *averaged;  /* [plan->bucket_count]: the instruction that leaves this pipeline rank's
-                            bucket  averaged,     or TY_NO_INSTRUCTION where nothing is exchanged */
+    uint32_t *forwards; /* [stages of the pipeline rank][micro_batches]: the forward's last part, or
+                           TY_NO_INSTRUCTION before it is written */
+    uint32_t *backwards; /* [stages of the pipeline rank]: the last part of the last backward */
+    uint32_t *averaged;  /* [plan->bucket_count]: the instruction after which this pipeline rank's
+                            bucket is averaged, or TY_NO_INSTRUCTION without a collective */
     uint32_t begin;      /* with ZeRO: where the step begins */
     uint32_t *gathers;   /* [plan->bucket_count]: the bucket's last gather, or its experts' */
-    ty_lower_gathered together[TY_GATHER_AHEAD]; /* with ZeRO 3: in the pass of a micro-batch */
-    uint32_t *segments; /* [layers of the workload]: first layer of its segment, of its stage where
-                           that is not recomputed */
+    ty_lower_gathered together[TY_GATHER_AHEAD]; /* with ZeRO 3: in a micro-batch's pass */
+    uint32_t *segments; /* [layers of the workload]: first layer of its segment, or of its stage
+                           without recomputation */
     ty_error *error;
 } ty_lowering;
 
 /**
- * The forwards and backwards of a plan's program, in their order and uncut: all that
- * ty_stage_memory asks a program for, for a tenth of the work. No reader runs it.
+ * Lowers only the forwards and backwards of a plan, in order and not split: all that
+ * ty_stage_memory reads of a program, in a tenth of the time. Nothing runs this program.
  */
 ty_status ty_plan_lower_passes(const ty_plan *plan, ty_program **out,
                                ty_error *error) TY_MUST_CHECK;
 
-/** ty_plan_lower without the digest of the plan, which takes longer to make than small programs:
- * for readers that have both in hand. */
+/** ty_plan_lower without the digest of the plan, which takes longer than a small program: for
+ * callers that have both plan and program. */
 ty_status ty_plan_lower_unsigned(const ty_plan *plan, ty_program **out,
                                  ty_error *error) TY_MUST_CHECK;
 
 /**
- * A schedule: for each stage of the pipeline rank calls ty_lower_forward once for each micro-batch,
+ * A schedule: for each stage of the pipeline rank, it calls ty_lower_forward once per micro-batch,
  * and ty_lower_backward, or ty_lower_backward_input and ty_lower_backward_weight.
  */
 typedef ty_status ty_schedule_function(ty_lowering *lowering);
 
-/** Each schedule and the function that writes its order. The zero-bubble pair differs in how many
- *  micro-batches are in flight, the PipeDream pair in which weights a pass uses. */
+/** Each schedule and the function that writes its order. The zero-bubble pair differs in the number
+ * of in-flight micro-batches, the PipeDream pair in the weight version that a pass uses. */
 #define TY_SCHEDULE_ORDERS(ORDER)                                                                  \
     ORDER(TY_GPIPE, ty_schedule_gpipe)                                                             \
     ORDER(TY_ONE_F_ONE_B, ty_schedule_one_f_one_b)                                                 \
@@ -75,14 +75,14 @@ typedef ty_status ty_schedule_function(ty_lowering *lowering);
 #define TY_SCHEDULE_DECLARE(schedule, function) ty_schedule_function function;
 TY_SCHEDULE_ORDERS(TY_SCHEDULE_DECLARE)
 
-/** Weight gradients that a pipeline rank puts off until after its passes, in micro-batches. */
+/** Weight gradients that a pipeline rank defers until after its passes, in micro-batches. */
 uint32_t ty_schedule_put_off(ty_schedule schedule, uint32_t pipeline_rank);
 
-/** Forwards that a pipeline rank with all its replicas makes before its first backward, so that
- * those behind it have work (PipeDream, section 3.2). */
+/** Warm-up forwards of a pipeline rank, over all its replicas, so that later ranks have work
+ * (PipeDream, section 3.2). */
 uint32_t ty_lower_warmup(const ty_lowering *lowering);
 
-/** A micro-batch of a stage, and how many rounds ahead it is handled. */
+/** A micro-batch of a stage, and the number of rounds by which it runs ahead. */
 typedef struct ty_lower_pass {
     uint32_t stage, micro_batch, lead;
 } ty_lower_pass;
@@ -90,11 +90,12 @@ typedef struct ty_lower_pass {
 /** Load or receive, forward, and send. */
 ty_status ty_lower_forward(ty_lowering *lowering, ty_lower_pass pass) TY_MUST_CHECK;
 /**
- * Receive, recompute, backward, and send; nothing where the stage and all before it are frozen.
- * @param is_last the step's last backward of this stage: gradients leave with it
+ * Receive, recompute, backward, and send; nothing if the stage and all before it are frozen.
+ * @param is_last the step's last backward of this stage: its gradients are reduced then
  */
 ty_status ty_lower_backward(ty_lowering *lowering, ty_lower_pass pass, bool is_last) TY_MUST_CHECK;
-/** The same in two: receive, gradients of activations, send; and the gradients of weights. */
+/** The same in two parts: receive, gradients of activations, send; then the gradients of weights.
+ * */
 ty_status ty_lower_backward_input(ty_lowering *lowering, ty_lower_pass pass) TY_MUST_CHECK;
 ty_status ty_lower_backward_weight(ty_lowering *lowering, ty_lower_pass pass,
                                    bool is_last) TY_MUST_CHECK;
@@ -120,18 +121,18 @@ static inline ty_instruction ty_lower_compute(ty_op op, ty_lower_pass pass, uint
     return instruction;
 }
 
-/** All of a pipeline rank of actors: receive weights, make samples, send them. */
+/** The program of a pipeline rank of actors: receive weights, generate samples, send them. */
 ty_status ty_lower_actors(ty_lowering *lowering) TY_MUST_CHECK;
 /** Learners send weights to their actors after the updates; nothing without actors. */
 ty_status ty_lower_weights_out(ty_lowering *lowering) TY_MUST_CHECK;
 
 /* gradient_exchange.c */
 
-/** In evolution, the exchange of the population's scores after the last forward; else nothing. */
+/** In evolution, the all-gather of the population's scores after the last forward; else nothing. */
 ty_status ty_lower_scores(ty_lowering *lowering) TY_MUST_CHECK;
 
-/** The stage's next exchanged bucket from `from` on that has layers of its own, or the plan's
- * count. Experts are of the layers of the bucket before them. */
+/** The stage's next reduced bucket from `from` on that has layers of its own, or the plan's count.
+ * Experts belong to the layers of the bucket before them. */
 uint32_t ty_lower_next_piece(const ty_lowering *lowering, uint32_t stage, uint32_t from);
 /** Collectives of a bucket and of its experts, after `backward`. */
 ty_status ty_lower_exchange_piece(ty_lowering *lowering, uint32_t bucket,
@@ -139,12 +140,12 @@ ty_status ty_lower_exchange_piece(ty_lowering *lowering, uint32_t bucket,
 /** Collectives of all of a stage's own buckets, after `source`. */
 ty_status ty_lower_exchange_own(ty_lowering *lowering, uint32_t stage,
                                 uint32_t source) TY_MUST_CHECK;
-/** Exchanges of tied weights, and the updates of all trainable layers of the pipeline rank. */
+/** All-reduces of tied weights, and the updates of all trainable layers of the pipeline rank. */
 ty_status ty_lower_updates(ty_lowering *lowering) TY_MUST_CHECK;
-/** A stage's next bucket of its own from `from` on, from its last layer down, that `is_wanted`;
- * or the plan's count. */
+/** A stage's next bucket of its own from `from` on, from its last layer down; or the plan's count.
+ * */
 uint32_t ty_lower_next_bucket(const ty_lowering *lowering, uint32_t stage, uint32_t from);
-/** The bucket of the experts of a bucket's layers, where there is one and it is exchanged; else the
+/** The bucket of the experts of a bucket's layers, if there is one and it is reduced; else the
  * plan's count. */
 uint32_t ty_lower_experts_of(const ty_lowering *lowering, uint32_t bucket);
 ty_instruction ty_lower_bucket_instruction(const ty_lowering *lowering, ty_op op, uint32_t stage,
@@ -152,23 +153,24 @@ ty_instruction ty_lower_bucket_instruction(const ty_lowering *lowering, ty_op op
 
 /* priority_lowering.c */
 
-/** With the plan's order of exchanges: turns the pipeline rank's list, which is complete without
- * one, into the loop that ty_program.h describes. */
+/** Applies the plan's priority order: turns the pipeline rank's complete list of instructions into
+ * the loop that ty_program.h describes. */
 ty_status ty_lower_by_priority(ty_lowering *lowering) TY_MUST_CHECK;
 
 /* sharding.c */
 
-/** Begin, and the gathers of a step: nothing without ZeRO. */
+/** Begin, and the all-gathers of a step; nothing without ZeRO. */
 ty_status ty_lower_begin(ty_lowering *lowering) TY_MUST_CHECK;
-/** Whether a pass of a micro-batch is cut at buckets because their weights are gathered for it. */
+/** Whether a pass of a micro-batch is split at buckets because their weights are gathered for it.
+ * */
 bool ty_lower_is_gathered(const ty_lowering *lowering, ty_lower_pass pass);
-/** With ZeRO 3, what was gathered for another pass is not there for the next. */
+/** With ZeRO 3, drops the record of gathered weights: the next pass gathers its own. */
 void ty_lower_forget_gathered(ty_lowering *lowering);
 /**
- * A pass over layers [first, end) of a stage, cut where sharded weights begin, each piece behind
- * the gather of its bucket, if that is not together from the piece before.
- * @param waits [2] of the first piece
- * @param index [out] the last piece
+ * A pass over layers [first, end) of a stage, split where sharded weights begin. Each part runs
+ * after the all-gather of its bucket, unless the part before gathered it.
+ * @param waits [2] of the first part
+ * @param index [out] the last part
  */
 ty_status ty_lower_gathered_range(ty_lowering *lowering, ty_op op, ty_lower_pass pass,
                                   uint32_t first, uint32_t end, const uint32_t waits[2],

@@ -2,22 +2,23 @@
  * @file memory.h
  * The memory of a step: one model, a function per term. Internal to planner/.
  *
- * ty_stage_memory (ty_planner.h) adds the terms for the stages that a device holds. The search, the
+ * ty_stage_memory (ty_planner.h) adds the terms for the stages on a device. The search, the
  * estimate, the simulator and every report read its rows; the bounds of the search call the terms
  * below. With P weights on a rank, of b bytes each:
  *
  *  - Weights: P b (1 + versions), less what ZeRO 3 shards (ty_memory_states).
  *  - Gradients: P g (1 + staleness), less what ZeRO 2 shards (ty_memory_states).
  *  - Optimizer states: 4 P (states + master copy), less what ZeRO 1 shards (ty_memory_states).
- *  - Activations: the program's peak of slots in flight, and the largest working set.
+ *  - Activations: the program's peak of in-flight micro-batches, and the largest working set.
  *  - Communication: messages, buckets, gathered weights and sequences (buffer_memory.c).
  *  - Compression: payloads and residuals of compressors (ty_memory_compression).
  *  - Workspace: libraries and their scratch, or the waste of a framework's allocator.
  *
- * A slot holds one micro-batch from its forward to the end of its backward. Frameworks decide what
- * it holds: trainyard-worker stores every output (worker_memory.c), automatic differentiation the
- * inputs that a backward reads (autograd_memory.c). Both read the same row per layer kind
- * (ty_memory_row_of). Sums are doubles, exact up to 2^53 bytes, so no product of sizes can wrap.
+ * A slot has the activations of one micro-batch from its forward to the end of its backward. Which
+ * ones depends on the framework: trainyard-worker stores every output (worker_memory.c), automatic
+ * differentiation the inputs that a backward reads (autograd_memory.c). Both read the same row per
+ * layer kind (ty_memory_row_of). Sums are doubles, exact up to 2^53 bytes, so no product of sizes
+ * can wrap.
  */
 #ifndef TY_PLANNER_MEMORY_H
 #define TY_PLANNER_MEMORY_H
@@ -44,7 +45,7 @@ typedef struct memory_row {
     bool gives_scores; /* its output becomes its gradient on accelerators if only a loss reads it */
     bool is_narrow;    /* its input enters a product in 8 or 4 bits, where products are narrow */
     bool has_mask;     /* dropout follows it in language models */
-    bool keeps_stash;  /* autograd keeps all that the workload says, and the input */
+    bool keeps_stash;  /* autograd stores all that the workload counts, and the input */
     bool is_sum;       /* the gradient of its output is that of every input */
     bool is_loss;
     bool is_convolution, is_pool, is_rectifier, is_flatten, is_image; /* reads images in an order */
@@ -52,7 +53,7 @@ typedef struct memory_row {
 } memory_row;
 
 const memory_row *ty_memory_row_of(ty_layer_kind kind);
-/** All 0 of kinds that have none. */
+/** All 0 for kinds that have none. */
 memory_numbers ty_memory_numbers(const ty_workload *workload, uint32_t layer);
 
 /** Rows of a shape: tokens of a sequence, or 1. */
@@ -60,21 +61,21 @@ double ty_memory_tokens(const ty_shape *shape);
 
 /* ---- A stage ----------------------------------------------------------------------------- */
 
-/** Bytes of a layer per sample on one rank, and what happens to them. worker_memory.c fills it. */
+/** Bytes of a layer per sample on one rank, and their readers. worker_memory.c fills it. */
 typedef struct layer_use {
-    double kept;               /* of all ranks: what the workload counts, as this device keeps it */
-    double all;                /* outputs of forward that a backward may read, with copies */
-    double output;             /* of it, the output */
-    double inner;              /* of it, all other that backward reads; 0 without backward */
-    double gradient;           /* of the output; 0 without backward */
-    double copies;             /* images in a second order */
-    double copied;             /* gradients of these; 0 without backward */
-    double at_once;            /* gradients that exist for one segment at a time */
-    double split;              /* from the first part of a split backward to the second */
-    double found;              /* kept where the rest is recomputed */
-    bool is_kept;              /* without backward, but its output is read after its forward */
-    bool is_sent;              /* its output goes to a later stage */
-    bool is_between;           /* its output goes to a later segment, and no further */
+    double kept;     /* of all ranks: as the workload counts, in the storage of this device */
+    double all;      /* outputs of forward that a backward may read, with copies */
+    double output;   /* of it, the output */
+    double inner;    /* of it, all else that backward reads; 0 without backward */
+    double gradient; /* of the output; 0 without backward */
+    double copies;   /* images in a second order */
+    double copied;   /* gradients of these; 0 without backward */
+    double at_once;  /* gradients that exist for one segment at a time */
+    double split;    /* from the first part of a split backward to the second */
+    double found;    /* stored if the rest is recomputed */
+    bool is_kept;    /* without backward, but its output is read after its forward */
+    bool is_sent;    /* its output goes to a later stage */
+    bool is_between; /* its output goes to a later segment, and no further */
     bool has_gradient_between; /* its gradient goes from one segment to another */
     bool is_read, is_added;    /* only a sum reads it, not as its first input */
     bool is_seen[2];           /* counted already; in narrow numbers */
@@ -85,15 +86,14 @@ typedef struct stage_memory {
     const ty_plan *plan;
     const ty_stack *stack;
     const ty_plan_stage *stage;
-    uint32_t index, first, end; /* of the stage; its layers */
-    double slots;               /* micro-batches in flight, at most */
-    double samples;             /* per micro-batch, of all ranks of a replica */
-    bool is_on_cores;           /* of a host: trainyard-worker's CPU backend */
-    bool *takes_part;           /* [layers]: in backward */
-    layer_use *layers;          /* [layers] */
-    ty_layer_again *again;      /* [layers]: what recomputation computes again */
-    uint32_t *segments,
-        segment_count; /* first layers of segments, where it is recomputed in such */
+    uint32_t index, first, end;         /* of the stage; its layers */
+    double slots;                       /* maximum of in-flight micro-batches */
+    double samples;                     /* per micro-batch, of all ranks of a replica */
+    bool is_on_cores;                   /* of a host: trainyard-worker's CPU backend */
+    bool *takes_part;                   /* [layers]: in backward */
+    layer_use *layers;                  /* [layers] */
+    ty_layer_again *again;              /* [layers]: what recomputation computes again */
+    uint32_t *segments, segment_count;  /* first layers of segments, if recomputed in segments */
     uint32_t *crossing, crossing_count; /* layers whose outputs cross the cut after the stage */
 } stage_memory;
 
@@ -114,7 +114,7 @@ uint32_t ty_memory_holder(const stage_memory *m, uint32_t layer);
 double ty_memory_transfer(const stage_memory *m, uint32_t stage, ty_direction direction);
 
 /** Rows of one rank's copies of a micro-batch's tokens, as GPUs allocate them: of its own tokens,
- * and all that may arrive. */
+ * and the maximum that may arrive. */
 void ty_memory_expert_rows(const stage_memory *m, uint32_t layer, double *own, double *most);
 
 /* ---- Terms --------------------------------------------------------------------------------- */
@@ -133,26 +133,26 @@ typedef struct memory_states {
 /**
  * Weights, gradients and optimizer states.
  * @param plan its workload, optimizer, stack, zero and staleness are read
- * Gradients have a set for each step whose all-reduce may be late. Optimizer states are fp32;
- * weights of fewer bytes have an fp32 master copy (Micikevicius et al., "Mixed Precision Training",
- * ICLR 2018, section 3.1). What ZeRO shards: Rajbhandari et al., SC 2020, section 5. With ZeRO 3
- * the worker's share of 16-bit weights is that master copy alone.
+ * Each step of staleness adds one set of gradients. Optimizer states are fp32; weights of fewer
+ * bytes have an fp32 master copy (Micikevicius et al., "Mixed Precision Training", ICLR 2018,
+ * section 3.1). ZeRO: Rajbhandari et al., SC 2020, section 5. With ZeRO 3 the worker's only shard
+ * of 16-bit weights is that master copy.
  */
 memory_states ty_memory_states(const ty_plan *plan, const memory_weights *weights);
 
 /**
- * Activations of a stage as trainyard-worker allocates them: every output, what else backward
+ * Activations of a stage as trainyard-worker allocates them: every output, all else that backward
  * reads, and one set of gradients, or one per slot with a split backward. A stage recomputed in
- * segments keeps what enters them; one working set, of the largest segment, serves all.
+ * segments stores their inputs; all segments share one working set, of the largest.
  * @param slot [out] bytes per micro-batch in flight
  * @param once [out] bytes that exist once
  */
 void ty_worker_activations(const stage_memory *m, double *slot, double *once);
 /**
- * As a framework's automatic differentiation stores them: every operation keeps the inputs that its
- * backward reads; a tensor that several read is kept once. Source: Korthikanti et al., "Reducing
- * Activation Recomputation in Large Transformer Models", 2022, sections 4.1 to 4.3, for layers of
- * any sizes.
+ * Activations as a framework's automatic differentiation stores them: every operation stores the
+ * inputs that its backward reads; a tensor with several readers is stored once. Source: Korthikanti
+ * et al., "Reducing Activation Recomputation in Large Transformer Models", 2022, sections 4.1 to
+ * 4.3, for layers of any sizes.
  */
 void ty_autograd_activations(const stage_memory *m, double *slot, double *once);
 
@@ -170,13 +170,13 @@ ty_status ty_memory_least_slots(const ty_plan *plan, uint32_t *devices, double *
 double ty_worker_buffers(const stage_memory *m);
 double ty_autograd_buffers(const stage_memory *m, double weights);
 
-/** Encoded payloads, of all members where they are gathered, and what compressors store. */
+/** Encoded payloads, of all members for an all-gather, and the state of compressors. */
 double ty_memory_compression(const stage_memory *m);
 
 /**
- * Memory of libraries: on an accelerator with the scratch they work in, on a host's cores with the
- * samples that either end of the pipeline reads or has the labels of.
- * @param positions of the pipeline; position p has the stages p, p + positions and so on
+ * Memory of libraries: on an accelerator with their scratch memory, on a host's cores with the
+ * samples or labels that the first and last stages read.
+ * @param positions the PP size; pipeline rank p has the virtual stages p, p + PP and so on
  */
 uint64_t ty_memory_workspace(const ty_plan *plan, uint32_t position, uint32_t positions,
                              bool is_on_cores);

@@ -10,10 +10,10 @@
 #include "ty_workload.h"
 
 /**
- * Bytes of attention's backward by cuDNN 9.19. In any order (the default): the gradients of queries
- * as floats, on Ampere twice. In a fixed order (`--deterministic`): a gradient of every score in 16
- * bits, queries rounded up to 64 and keys to 128. If heads share keys, also the gradients of keys
- * and values for each head in 16 bits; in both a few numbers per row.
+ * Bytes of attention's backward by cuDNN 9.19. Non-deterministic (the default): the gradients of
+ * queries as floats, on Ampere twice. Deterministic (`--deterministic`): a 16-bit gradient of every
+ * score, with queries rounded up to 64 and keys to 128. If heads share keys, also the 16-bit
+ * gradients of keys and values for each head. Both have a few numbers per row.
  * @param heads,kv_heads of one rank
  * @param length,keys queries and keys per sequence
  */
@@ -29,21 +29,20 @@ typedef struct ty_convolution {
 } ty_convolution;
 
 /**
- * Bytes of a convolution's scratch, in the pass that takes most.
+ * Maximum scratch bytes of a convolution's passes.
  * @param precision of activations between layers; narrower products count as 16 bits
- * Source: workspace of cuDNN 9.19's plans for an H100 and an A100, by how it changes with shapes
+ * Source: workspace of cuDNN 9.19's plans for an H100 and an A100, fitted to its change with shapes
  * (tests/gpu/dnn_plans.c). docs/guides/train-on-gpus.md has the error.
  *
- *  - fp32, without tensor cores: both images as planes, of eight groups at a time, and filters as
- *    such if windows have more than a pixel. Filters of 3 x 3 in steps of one may be there twice,
- *    and once as tiles of 4 x 4 (Lavin and Gray, "Fast Algorithms for Convolutional Neural
- *    Networks", CVPR 2016). Nothing for samples of up to four channels.
- *  - TF32: both images, channels rounded up to multiples of four, and filters; one image, if both
- *    are beyond the limit. Hopper's engines copy less.
+ *  - fp32, without tensor cores: both images as planes, eight groups at a time, and filters as
+ * planes if windows have more than a pixel. Filters of 3 x 3 with stride 1 may be stored twice, and
+ * once as tiles of 4 x 4 (Lavin and Gray, "Fast Algorithms for Convolutional Neural Networks", CVPR
+ * 2016). Nothing for samples of up to four channels.
+ *  - TF32: both images, channels rounded up to multiples of four, and filters; one image if both
+ * exceed the limit. Hopper's engines copy less.
  *  - 16 bits: images whose channels are no multiple of eight, rounded up to one.
- *  - Both of these: filters' gradients are summed in parts, as floats, as are images of few pixels.
- *    About an upper bound.
- * If every channel is a group, images are read as they are.
+ *  - Both of these: partial sums of filters' gradients as floats, and of images of few pixels.
+ * Close to an upper bound. If every channel is a group, images are read as they are.
  */
 uint64_t ty_convolution_scratch(const ty_convolution *convolution, ty_precision precision);
 

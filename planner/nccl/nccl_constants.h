@@ -1,4 +1,4 @@
-/* The figures of nccl.json, compiled in: constants.cmake writes the table, with sources. Indices:
+/* The constants of nccl.json, compiled in: constants.cmake writes the table, with sources. Indices:
  * algorithm and protocol as in ty_collective_model.h; hops are NVLink, PCI, network; generations as
  * ty_gpu_generation; sizes of a communicator are one, two and more nodes; processors as
  * ty_host_processor. */
@@ -9,7 +9,7 @@
 
 enum { NCCL_HOPS = 3, NCCL_SIZES = 3, NCCL_RUNGS = 24, NCCL_NAMES = 32 };
 
-/** What a name that starts like this means. */
+/** The value of names with this prefix. */
 typedef struct nccl_name {
     const char *prefix;
     int value;
@@ -44,7 +44,7 @@ typedef struct nccl_constants {
     double efficiency[TY_GPU_GENERATION_COUNT][TY_MEDIUM_COUNT];
     double own_steps[TY_GPU_GENERATION_COUNT];
     nccl_name devices[NCCL_NAMES];       /* start of a device's name: compute capability times 10 */
-    nccl_name networks[NCCL_NAMES];      /* start of a link's kind: us its plug-in reports */
+    nccl_name networks[NCCL_NAMES];      /* start of a link's kind: its plug-in's latency, us */
     nccl_name interconnects[NCCL_NAMES]; /* start of a link's kind: ty_host_processor */
 } nccl_constants;
 
