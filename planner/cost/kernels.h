@@ -8,7 +8,7 @@
  * their time:
  *
  *     product     max(2 m n k / (peak share) (1 + e/m)(1 + e/n)(1 + e/k), bytes / bandwidth)
- *     attention likewise, with the rate of fused attention if the stack has one
+ *     attention   likewise, with the rate of fused attention if the stack has one
  *     pass        bytes / bandwidth
  *
  * plus the device's time between two kernels for each. Sources: Williams, Waterman, Patterson,

@@ -16,8 +16,7 @@
 /* Buckets that may be gathered ahead: compute uses one while the next arrives. */
 #define TY_GATHER_AHEAD 2
 
-/* A bucket with gathered weights, and the last pass so far that used them; TY_NO_INSTRUCTION: none.
- * */
+/* A bucket with gathered weights, and the last pass so far that used them, or TY_NO_INSTRUCTION. */
 typedef struct ty_lower_gathered {
     uint32_t bucket, last_user;
 } ty_lower_gathered;

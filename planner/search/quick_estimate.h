@@ -1,7 +1,7 @@
 /**
  * @file quick_estimate.h
- * What the search looks at before it estimates: seconds and bytes of any range of layers as
- * differences of running sums, exchanges over a ring. Internal to planner/.
+ * Quick figures before the estimate: seconds and bytes of any range of layers as differences of
+ * running sums, collectives over a ring. Internal to planner/.
  */
 #ifndef TY_PLANNER_QUICK_ESTIMATE_H
 #define TY_PLANNER_QUICK_ESTIMATE_H
@@ -10,64 +10,66 @@
 
 typedef struct quick_costs {
     const search_question *q;
-    ty_status status; /* of the first look-up that failed: what it was for is infinite */
-    /* [layers + 1]: bytes of all layers before; gradients without those of experts that are on
-     * fewer ranks; state: parameters, gradients and optimizer; stash: of a sample */
+    ty_status status; /* of the first failed look-up; its figure is infinite */
+    /* [layers + 1]: bytes of all layers before; gradients without those of experts on fewer ranks;
+     * state: parameters, gradients and optimizer; stash: per sample */
     uint64_t *gradient_sums, *expert_sums, *state_sums, *stash_sums;
     ty_gradient_extent *factor_sums; /* [layers + 1]: of powersgd, likewise */
-    /* [devices + 1] by devices that exchange; NULL: not asked for yet */
+    /* [devices + 1] by group size; NULL: not known yet */
     const ty_group_network **networks, **expert_networks;
-    const ty_group_network *parallel[TY_PARALLELISM_COUNT]; /* of the first rank; likewise */
-    ty_server_network server_network; /* of all devices; workers 0: likewise */
-    bool *takes_part;                 /* [layers]: in backward */
-    /* Exchanges of all gradients between two cuts at once and plain, asked again for every division
-     * and micro-batch size: [positions][positions][ranks + 1], < 0: not asked for yet; NULL where
-     * that would be much. Positions are 0, the cuts and the end. */
+    const ty_group_network
+        *parallel[TY_PARALLELISM_COUNT]; /* of the first stage replica; likewise */
+    ty_server_network server_network;    /* of all devices; workers 0: likewise */
+    bool *takes_part;                    /* [layers]: in backward */
+    /* All-reduces of all gradients between two cuts at once and uncompressed, reused for every
+     * division and micro-batch size: [positions][positions][stage replicas + 1], < 0: not known
+     * yet; NULL if too large. Positions are 0, the cuts and the end. */
     double *plain_exchanges;
-    uint32_t *position_of; /* [layers + 1]: UINT32_MAX where no stage begins or ends */
-    /* Embeddings that may travel as rows; seconds of their exchange, [row_layer_count][ranks + 1]
-     * by members, < 0: not asked for yet. */
+    uint32_t *position_of; /* [layers + 1]: UINT32_MAX: no stage begins or ends */
+    /* Embeddings that may be sent as rows; seconds of their collective, [row_layer_count][stage
+     * replicas + 1] by members, < 0: not known yet. */
     uint32_t row_layer_count, *row_layers;
     double *row_seconds;
     uint32_t first_backward;
     uint32_t *narrow_cuts, narrow_count; /* of the question's, those that one tensor crosses */
-    /* Of the micro-batch size in hand. */
+    /* Of the current micro-batch size. */
     uint32_t micro_batches;
     double *layer_s;                      /* [layers]: forward + backward */
     double *compute_sums, *backward_sums; /* [layers + 1]: seconds of all layers before */
     double *transfer_s; /* [layers + 1]: activation and gradient across the cut before a layer */
-    /* Where stages have replicas of their own: by all cuts, and by narrow ones; NULL: not asked for
-     * yet. divisions.c's. */
+    /* For stages with different replicas: by all cuts, and by narrow ones; NULL: not built yet. For
+     * divisions.c. */
     ty_partitioner *by_all_cuts, *by_narrow_cuts;
 } quick_costs;
 
 ty_status ty_quick_costs_make(const search_question *question, quick_costs *out,
                               ty_error *error) TY_MUST_CHECK;
 void ty_quick_costs_clear(quick_costs *costs);
-/** For a step of that many micro-batches. */
+/** Sets the number of micro-batches of a step. */
 ty_status ty_quick_costs_set(quick_costs *costs, uint32_t micro_batches,
                              ty_error *error) TY_MUST_CHECK;
 
 /**
- * Seconds of the exchange of layers [first, end) among neighbouring devices in `buckets` equal
- * parts, less what is saved by embeddings that travel as rows; infinite once a look-up failed.
+ * Seconds to reduce layers [first, end) among neighboring devices in `buckets` equal buckets, less
+ * the savings of embeddings sent as rows; infinite once a look-up failed.
  */
 double ty_quick_exchange_s(quick_costs *costs, uint32_t first, uint32_t end, uint32_t members,
                            const candidate *c, double *buckets);
 
-/** Whether a stage may fit the largest device: what it needs at least. */
+/** Whether a stage may fit the largest device, by a lower bound of its memory. */
 bool ty_quick_fits(const quick_costs *costs, uint32_t first, uint32_t end, uint32_t replicas,
                    uint32_t stages_after);
 
 /**
- * A step, neither from above nor from below: the slowest stage working without a pause, filling and
- * draining the others, and what of an exchange does not hide behind the last backward, or with late
- * gradients the longest exchange where that is more. It knows
- * nothing of the schedule, of shared cores, or of transfers that hide or queue.
+ * A step time, not a bound: the slowest stage without idle time, the warm-up and cool-down of the
+ * others, and the gradient collectives that the last backward does not hide; with stale gradients,
+ * the longest collective if that is more. It ignores the schedule, shared cores, and overlap or
+ * queues of send/recv.
  */
 double ty_quick_step_s(quick_costs *costs, const candidate *c);
 
-/** What compression takes off the exchanges of a step, were nothing hidden: the most it can gain.
+/** The time that compression saves in a step's collectives without overlap: an upper bound of its
+ * gain.
  */
 double ty_quick_compression_gain_s(quick_costs *costs, const candidate *c);
 
@@ -76,11 +78,11 @@ double ty_quick_compression_gain_s(quick_costs *costs, const candidate *c);
 #define TY_MOST_DIVISIONS 8
 
 /**
- * Divisions into that many stages for the micro-batch size in hand: the one with the least
- * bottleneck, the one with as many replicas for each stage, whose transfers pair up, and both with
- * their cuts nudged; the same where one tensor crosses every cut, since a bottleneck says nothing
- * of what the pipe fills with; those of them that exist and differ.
- * @param arena owns what is found
+ * Partitions into that many stages for the current micro-batch size: the one with the least
+ * bottleneck, the one with equal replicas for each stage, whose sends pair up, and both with
+ * shifted cuts. The same with only cuts that one tensor crosses, because a bottleneck ignores
+ * warm-up. Returns those that exist and differ.
+ * @param arena owns the results
  */
 ty_status ty_divisions_propose(quick_costs *costs, uint32_t stages, ty_arena *arena,
                                const division *found[TY_MOST_DIVISIONS], uint32_t *count,
