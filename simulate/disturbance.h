@@ -1,11 +1,11 @@
-/* What disturbs a run, by chance: numbers that depend on a seed and on what they are for alone. */
+/* Random disturbances of a run: numbers that depend only on a seed and on their use. */
 #ifndef TY_DISTURBANCE_H
 #define TY_DISTURBANCE_H
 
 #include <stdint.h>
 
-/** The factor of an instruction's compute time: log-normal, median 1, the same for the same seed,
- * whatever else happens. */
+/** The factor of an instruction's compute time: log-normal, median 1, a function of its arguments
+ * only. */
 double ty_jitter(double deviation, uint64_t seed, uint32_t rank, uint32_t step,
                  uint32_t instruction);
 /** The factor of all compute of a rank: log-normal, median 1. */

@@ -1,30 +1,30 @@
-/* The SimGrid platform of a cluster, for the files of simulate/: what its hosts are called. */
+/* The SimGrid platform of a cluster, for the files of simulate/: names of its hosts. */
 #ifndef TY_PLATFORM_H
 #define TY_PLATFORM_H
 
 #include "ty_simulate.h"
 
-/** Speed of one core of every simulated host: play `seconds` of compute as seconds * this. */
+/** Speed of one core of every simulated host: `seconds` of compute are seconds * this. */
 #define TY_SIMGRID_FLOP_PER_S 1e9
 
 /** Room for the name of a SimGrid host, terminator included. */
 enum { TY_SIMGRID_NAME_SIZE = 64 };
 
 /**
- * Name of the SimGrid host that a device computes on: "device-7", or, where devices share the cores
- * of their host (ty_cluster_host_cores > 0), the one multi-core host they have in common: "host-0".
+ * Name of the SimGrid host that a device computes on: "device-7", or, if devices share the cores of
+ * their host (ty_cluster_host_cores > 0), their common multi-core host: "host-0".
  * @return TY_EINVAL for a device the cluster does not have.
  */
 ty_status ty_simgrid_host_name(const ty_cluster *cluster, uint32_t device,
                                char out[TY_SIMGRID_NAME_SIZE], ty_error *error) TY_MUST_CHECK;
 
-/** Name of the host that stands for the cluster's shared store, if it has one: a reader keeps it
- * busy with the share of the store's rate that it draws. */
+/** Name of the host that represents the cluster's shared store, if any: a reader keeps it busy with
+ * its share of the store's rate. */
 #define TY_SIMGRID_STORE "store"
 /** That store; NULL: the hosts share none. */
 const ty_storage *ty_simgrid_store(const ty_cluster *cluster);
 
-/** As ty_cluster_to_simgrid, with hosts of TY_SIMGRID_FLOP_PER_S: what the simulator plays on. */
+/** As ty_cluster_to_simgrid, with hosts of TY_SIMGRID_FLOP_PER_S, for the simulator. */
 ty_status ty_simgrid_platform(const ty_cluster *cluster, ty_text *xml,
                               ty_error *error) TY_MUST_CHECK;
 

@@ -1,5 +1,5 @@
-/* SimGrid's functions, found when something is simulated first: it and what it links (ns-3, Boost)
- * take longer to load than most plans take to be found, and most commands simulate nothing. */
+/* SimGrid's functions, loaded at the first simulation: it and its libraries (ns-3, Boost) take
+ * longer to load than most searches, and most commands simulate nothing. */
 #ifndef TY_SIMGRID_CALLS_H
 #define TY_SIMGRID_CALLS_H
 
@@ -50,9 +50,9 @@ typedef struct ty_simgrid_calls {
 } ty_simgrid_calls;
 
 /**
- * Loads SimGrid, once a process; any thread.
+ * Loads SimGrid, once per process; any thread.
  * @param out [out] all of its functions
- * @return TY_EBACKEND: it is not there, or lacks a function that was there when this was built
+ * @return TY_EBACKEND: not installed, or without a function that this build needs
  */
 ty_status ty_simgrid_load(const ty_simgrid_calls **out, ty_error *error) TY_MUST_CHECK;
 

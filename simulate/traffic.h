@@ -4,9 +4,9 @@
 
 #include "fold_graph.h"
 
-/** What goes over an edge of the plan's graph is told to somebody: bytes from one device to
- * another, by an instruction of a pipeline rank; `replica` of a
- * transfer and of what ranks exchange, TY_NO_EDGE of a collective of several ranks. */
+/** A traversal that reports the traffic of every edge of the plan's graph: bytes from one device to
+ * another, by an instruction of a pipeline rank. `replica` is that of a send or of a TP, CP or EP
+ * collective; TY_NO_EDGE for a collective of several stage replicas. */
 typedef struct ty_visit {
     const ty_fold_graph *graph;
     const ty_program *program;
@@ -14,13 +14,13 @@ typedef struct ty_visit {
     void (*tell)(void *context, const struct ty_visit *v, const ty_fold_edge *edge, uint32_t from,
                  uint32_t to, double bytes);
     void *context;
-    const ty_parallel_exchanges *parallel;        /* NULL: what ranks exchange is left out */
-    uint32_t pipeline_rank, instruction, replica; /* of what is being told */
+    const ty_parallel_exchanges *parallel;        /* NULL: without TP, CP and EP collectives */
+    uint32_t pipeline_rank, instruction, replica; /* of the current call */
 } ty_visit;
 /** A collective of two pipeline ranks is visited once, with the first. */
 void ty_visit_all(ty_visit *visit);
 
-/** A graph of all that a program sends, and what its ranks exchange. */
+/** A graph of all sends and collectives of a program, also those within stage replicas. */
 typedef struct ty_traffic_graph {
     ty_fold_graph graph;
     ty_parallel_exchanges parallel;
