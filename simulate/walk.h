@@ -55,7 +55,7 @@ typedef struct ty_walk_device {
 struct ty_group {
     uint32_t member_count; /* of simulated members */
     uint32_t *members;     /* [member_count], ascending: the order of the pattern; with folding, the
-classes among them, each once */
+                              classes among them, each once */
     ty_collective_kind kind;
     const ty_pattern *pattern; /* of all members; NULL: takes its `seconds` */
     double latency_s;  /* in chunk: of one collective of the first member's first instruction, from

@@ -1,11 +1,11 @@
-/* One collective among the first devices of a cluster: what a plan's exchange of that size costs
- * before its stack, and what validation compares with logs of nccl-tests. */
+/* Times one collective among the first devices of a cluster: its cost in a plan without the stack,
+ * as validation compares it with logs of nccl-tests. */
 #include "group_network.h"
 
 #include <string.h>
 #include <strings.h>
 
-/* Words of an algorithm: what NCCL has, by NCCL_ALGO's names, and what frameworks build. */
+/* Names of algorithms: NCCL's, as in NCCL_ALGO, and those of frameworks. */
 typedef struct algorithm_words {
     bool is_library;
     ty_nccl_algorithm library;

@@ -1,17 +1,17 @@
-/* What a device does alone: layers, optimizer steps, compressors, loading. Replicas of a stage keep
-   step, so the slowest kind of device among them sets the pace. */
+/* Costs of work on one device: layers, optimizer steps, compressors, loading. Replicas of a stage
+ * run in step, so the slowest kind of device among them sets the time. */
 #include "costing.h"
 
 #include <math.h>
 
 /* Decoding pairs adds each member's: 8 bytes read, 8 changed per kept element. */
 #define PAIR_PASSES 4.0
-/* Rows: all are looked at and some copied, which is once more and a write; decoding adds those of
-   each member: read, and what is there read and written. */
+/* Rows: encode reads all, and reads and writes some once more; decode adds those of each member: it
+ * reads them, and reads and writes the sum. */
 #define ROW_COPY_PASSES 2.0
 #define ROW_ADD_PASSES 3.0
 
-/* ---- The stage in hand ------------------------------------------------------------------- */
+/* ---- The current stage ------------------------------------------------------------------- */
 
 static bool is_known(const ty_stage_costing *stage, const ty_device_type *type)
 {
@@ -21,7 +21,7 @@ static bool is_known(const ty_stage_costing *stage, const ty_device_type *type)
     return false;
 }
 
-/* As the worker decides whether a thread of its own makes batches. */
+/* As the worker decides whether a separate thread makes batches. */
 static bool has_spare_core(const ty_costing *costing, const ty_plan_stage *planned)
 {
     const ty_plan *plan = costing->plan;
@@ -36,7 +36,7 @@ static bool has_spare_core(const ty_costing *costing, const ty_plan_stage *plann
     return cores == 0 || cores >= 2 * processes;
 }
 
-/* Of backward, what the gradients of a layer's weights take: measured apart, or by the work. */
+/* Share of backward for the gradients of a layer's weights: measured, or by flop. */
 static ty_status weight_share(const ty_costing *costing, uint32_t layer, double *out)
 {
     const ty_plan *plan = costing->plan;
@@ -53,7 +53,7 @@ static ty_status weight_share(const ty_costing *costing, uint32_t layer, double 
     return status;
 }
 
-/* Collectives among the ranks, in all passes of a layer. */
+/* TP, CP and EP collectives in all passes of a layer. */
 static ty_status cost_talk(ty_costing *costing, uint32_t layer, bool has_backward)
 {
     ty_inner_collective inner[TY_MAX_INNER_COLLECTIVES];
@@ -75,7 +75,7 @@ static ty_status cost_talk(ty_costing *costing, uint32_t layer, bool has_backwar
     return TY_OK;
 }
 
-/* The layers of a stage of the pipeline rank: on each kind of device, and among the ranks. */
+/* The layers of a stage of the pipeline rank: compute on each kind of device, and collectives. */
 static ty_status cost_stage_layers(ty_costing *costing, const ty_plan_stage *planned,
                                    const bool *takes_part)
 {
@@ -153,7 +153,7 @@ ty_status ty_cost_stage_meet(ty_costing *costing, uint32_t index)
     return TY_OK;
 }
 
-/* The layers of the pipeline rank in hand. */
+/* The layers of the current pipeline rank. */
 static ty_status cost_pipeline_rank(ty_costing *costing)
 {
     const ty_plan *plan = costing->plan;
@@ -201,7 +201,7 @@ double ty_cost_overhead_s(const ty_costing *costing)
     return costing->profile == NULL ? 0 : costing->profile->instruction_overhead_s;
 }
 
-/* By how much the plan's devices wait for the slowest of them. */
+/* The straggler factor of the plan's devices. */
 static double waiting(const ty_plan *plan)
 {
     uint32_t devices = 0;
@@ -213,7 +213,7 @@ static double waiting(const ty_plan *plan)
     return ty_stack_waiting(ty_stack_of(plan), devices);
 }
 
-/* Seconds of an operation on one layer, whose price lies at `at` of the kind of device. */
+/* Seconds of an operation on one layer, whose price is at index `at` of the kind of device. */
 static double layer_seconds(const ty_costing *costing, ty_op op, uint32_t layer, size_t at)
 {
     const ty_stage_costing *stage = &costing->stage;
@@ -230,7 +230,7 @@ static double layer_seconds(const ty_costing *costing, ty_op op, uint32_t layer,
     return op == TY_OP_BACKWARD_WEIGHT ? weight_s : price->forward.device_s;
 }
 
-/* A bucket's exchange, all phases, or the gather of its weights. */
+/* All collectives of a bucket, or the all-gather of its weights. */
 static ty_status beside_s(ty_costing *costing, uint32_t index, bool is_gather, double *seconds)
 {
     const ty_bucket *bucket = &costing->plan->buckets[index];
@@ -251,9 +251,9 @@ static ty_status beside_s(ty_costing *costing, uint32_t index, bool is_gather, d
     return status;
 }
 
-/* What computing loses to exchanges that run beside it: with ZeRO 3 the gather of every bucket in
- * every pass, and behind the last backward of a step the buckets' own. No more than all of what is
- * computed can run beside them. */
+/* Slowdown of compute by concurrent collectives: with ZeRO 3 the all-gather of every bucket in
+ * every pass, and during the last backward of a step the buckets' own. The overlap is at most the
+ * compute time. */
 static ty_status lost_s(ty_costing *costing, const ty_instruction *instruction, double compute_s,
                         double *lost)
 {
@@ -323,9 +323,9 @@ ty_status ty_cost_layers(ty_costing *costing, const ty_instruction *instruction,
         inner_s += stage->inner_s[pass][instruction->first_layer + i];
         hidden_s += stage->hidden_s[pass][instruction->first_layer + i];
     }
-    /* Another micro-batch's pass is beside this one's exchanges, and lasts as long. */
+    /* Another micro-batch's pass overlaps with this one's collectives, and takes as long. */
     inner_s += fmax(0, hidden_s - slowest_s);
-    /* A pass may be in pieces, or in two parts. */
+    /* A pass may be split at buckets, or into two parts. */
     pass_s = ty_stack_of(plan)->host_pass_s * instruction->layer_count / planned->layer_count;
     if (op == TY_OP_BACKWARD_INPUT || op == TY_OP_BACKWARD_WEIGHT)
         pass_s /= 2;
@@ -375,7 +375,7 @@ static ty_status bucket_of(const ty_costing *costing, const ty_instruction *inst
     return TY_OK;
 }
 
-/* What a step takes once, shared out among the updates of the pipeline rank. */
+/* Fixed cost of a step, shared among the updates of the pipeline rank. */
 static double share_of_step(const ty_costing *costing, const ty_bucket *bucket, double step_s)
 {
     const ty_plan *plan = costing->plan;
@@ -390,22 +390,22 @@ static double share_of_step(const ty_costing *costing, const ty_bucket *bucket, 
     return all > 0 ? step_s * (double)bucket->gradient_bytes / all : 0;
 }
 
-/* An optimizer step reads weight and gradient and writes the weight; each number of state is read
-   and written, too; unless the stack says what it moves for a parameter. */
+/* An optimizer step reads weight and gradient, writes the weight, and reads and writes each number
+ * of state, unless the stack specifies its bytes per parameter. */
 ty_status ty_cost_update(ty_costing *costing, const ty_instruction *instruction,
                          ty_instruction_cost *cost)
 {
     const ty_optimizer *optimizer = &costing->plan->optimizer;
     const ty_bucket *bucket = NULL;
-    /* Passes over a bucket's numbers beyond an optimizer's: in evolution the noise of each member
-     * is read (from a table of random numbers) and added up. Source: Salimans et al.,
+    /* Passes over a bucket's numbers beyond an optimizer's: in evolution it reads the noise of each
+     * member (from a table of random numbers) and adds it. Source: Salimans et al.,
      * arXiv:1703.03864, section 2.1. */
     const double noise = costing->plan->workload->learning == TY_LEARNING_EVOLUTION
                              ? (double)costing->plan->global_batch
                              : 0;
     const double passes = 3 + 2 * (double)ty_optimizer_state_count(optimizer) + noise;
-    /* After the update a teacher reads its own weight and the new one, and writes its own; what is
-     * sent to actors is copied. */
+    /* After the update a teacher reads its own weight and the new one, and writes its own; weights
+     * for actors are copied. */
     const double behind = (ty_workload_has_teacher(costing->plan->workload) ? 3 : 0) +
                           (ty_plan_actors(costing->plan) > 0 ? 2 : 0);
     double seconds;
@@ -439,7 +439,7 @@ ty_status ty_cost_update(ty_costing *costing, const ty_instruction *instruction,
         seconds *= (passes + behind) / passes; /* measured without */
     }
     seconds = seconds * waiting(costing->plan) + inner_s + ty_cost_overhead_s(costing);
-    /* Also where the update was measured: that was by the worker, which no driver starts. */
+    /* Also if the update was measured: the worker measured it, without a driver's overhead. */
     seconds += share_of_step(
         costing, bucket, ty_stack_of(costing->plan)->task_s * ty_plan_rank_count(costing->plan));
     *cost = (ty_instruction_cost){
@@ -447,7 +447,7 @@ ty_status ty_cost_update(ty_costing *costing, const ty_instruction *instruction,
     return TY_OK;
 }
 
-/* Of the whole bucket, by memory bandwidth. */
+/* Of the full bucket, by memory bandwidth. */
 static ty_codec_cost codec_by_bandwidth(const ty_costing *costing, const ty_bucket *bucket)
 {
     const ty_compression *c = &bucket->compression;
@@ -457,7 +457,7 @@ static ty_codec_cost codec_by_bandwidth(const ty_costing *costing, const ty_buck
     ty_codec_cost cost = {.decode_s = row->decode_passes + row->rank_passes * c->rank};
     bool are_pairs =
         ty_compression_has_ratio(c->kind) && ty_compression_collective(c, 0) == TY_ALL_GATHER;
-    /* Of a bucket's bytes, what a member hands over. */
+    /* Bytes of a bucket that one member sends. */
     const double rows = ty_compression_at(c->kind)->sends_rows
                             ? (double)ty_bucket_wire_bytes(costing->plan, bucket, 0) /
                                   (double)bucket->gradient_bytes
@@ -510,7 +510,7 @@ ty_status ty_cost_codec(ty_costing *costing, const ty_instruction *instruction,
     return TY_OK;
 }
 
-/* Seconds that a rank takes to make a batch, as measured. The last stage makes labels alone. */
+/* Seconds that a rank takes to make a batch, as measured. The last stage makes only labels. */
 static double batch_s(const ty_costing *costing, const ty_instruction *load)
 {
     const ty_plan *plan = costing->plan;
@@ -524,11 +524,11 @@ static double batch_s(const ty_costing *costing, const ty_instruction *load)
                : (double)load->bytes * costing->profile->load_s_per_byte;
 }
 
-/* Batches are put together as measured; storage is the cluster's, and keeps up where it says
- * nothing of it. A source with its own pace is the workload's. All work side by side, and only the
- * first takes a core that training may want. */
-/* Steps follow one another: each is a pass of one row of every episode. The environment is in it
- * only where it was measured. */
+/* Batch assembly is as measured. Storage is the cluster's; without a figure it is no limit. A
+ * source with a rate of its own is the workload's. All run concurrently, and only the first uses a
+ * core that training may need. */
+/* Steps of episodes follow one another: each is a pass of one row of every episode. The environment
+ * is included only if it was measured. */
 static ty_status play_by_kernels(ty_costing *costing, const ty_workload *step, double *seconds)
 {
     const ty_plan *plan = costing->plan;
@@ -572,7 +572,7 @@ done:
     return status;
 }
 
-/* Samples that are made by playing. */
+/* Samples from episodes. */
 static ty_status cost_play(ty_costing *costing, ty_instruction_cost *cost)
 {
     const ty_status status = costing->stage.play_s > 0 ? TY_OK : find_play(costing);

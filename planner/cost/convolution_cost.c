@@ -2,15 +2,16 @@
 
 #include <math.h>
 
-/* Channels that a block of an implicit matrix product makes side by side: cuDNN's single-precision
- * kernels make 128 x 64 outputs at a time, and fewer channels leave the rest of a block idle. */
+/* Channels that a block of an implicit matrix product computes at once: cuDNN's fp32 kernels
+ * compute 128 x 64 outputs at a time, and fewer channels leave the rest of a block idle. */
 #define TILE_CHANNELS 64.0
-/* Two figures of those kernels, fitted with the rate itself: what a stride of more than one leaves
- * of the rate, and how many weights have half of it in their gradient: a product of few results
- * over all pixels of the batch, for which a device has too few blocks. Least squares of the log
- * error, weighted by time, over the 61 convolutions without groups, but for the first, of
- * ResNeXt-50 and SqueezeNet in PipeDream's profiles (msr-fiddle/pipedream, one V100, batches 128
- * and 256): 25 % are left, and 26 % on VGG-16, ResNet-50, ResNet-101 and Inception-v3 there. */
+/* Two constants of those kernels, fitted together with the rate. The first is the factor on the
+ * rate for a stride above one. The second is the number of weights whose gradient runs at half the
+ * rate: a product of few results over all pixels of the batch has too few blocks for a device.
+ * Least squares of the log error, weighted by time, over the 61 convolutions without groups, but
+ * for the first, of ResNeXt-50 and SqueezeNet in PipeDream's profiles (msr-fiddle/pipedream, one
+ * V100, batches 128 and 256): 25 % are left, and 26 % on VGG-16, ResNet-50, ResNet-101 and
+ * Inception-v3 there. */
 #define STRIDED_SHARE 0.85
 #define HALF_RATE_WEIGHTS 32e3
 
@@ -26,13 +27,13 @@ typedef struct rates {
     double flop_per_s, bytes_per_s;
 } rates;
 
-/* The share of whole tiles that is of use. */
+/* The useful share of full tiles. */
 static double filled(double size, double tile)
 {
     return size / (ceil(size / tile) * tile);
 }
 
-/* Depthwise ones have kernels of their own, which memory bounds. */
+/* Depthwise ones have special kernels, limited by memory. */
 static double channels_filled(double channels, const shape *s)
 {
     bool is_depthwise = s->has_groups && s->in_channels <= 1 && s->out_channels <= 1;
@@ -51,7 +52,7 @@ static double winograd_s(const shape *s, double flop, double traffic, double sha
            covered;
 }
 
-/* One pass, which has that share of the rate in products. */
+/* One pass; its products run at that share of the rate. */
 static double pass_s(const shape *s, double flop, double traffic, double weights, double share,
                      const rates *at)
 {

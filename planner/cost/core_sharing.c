@@ -1,6 +1,6 @@
 /*
- * Fluid sharing of cores. Rates change only when something starts or ends; hosts where that
- * happened are noted and their rates adjusted once, before time goes on.
+ * Fluid sharing of cores. Rates change only when work starts or ends; hosts with such changes are
+ * recorded, and their rates adjusted once before time advances.
  */
 #include "core_sharing.h"
 
@@ -124,8 +124,8 @@ static void release_uses(ty_sharing *sharing, uint32_t slot)
     sharing->works[slot].first_use = NONE;
 }
 
-/* The slowest of a slot's hosts sets its rate. Untouched while that stays the same, so that a slot
-   nothing interferes with ends exactly at its start plus its seconds. */
+/* The slowest of a slot's hosts sets its rate. An unchanged rate is left alone, so that a slot
+ * without contention ends exactly at its start plus its seconds. */
 static void adjust_slot(ty_sharing *sharing, uint32_t slot)
 {
     ty_sharing_work *work = &sharing->works[slot];

@@ -1,4 +1,4 @@
-/* The costs of a program: one table from operation to the function that prices it. */
+/* Costs of a program: one table from operation to the function that prices it. */
 #include "costing.h"
 
 #include <math.h>
@@ -54,7 +54,7 @@ static ty_status check_devices(const ty_plan *plan, const ty_cluster *cluster, t
     return TY_OK;
 }
 
-/* Which stage replicas share which host's cores. */
+/* The host whose cores each stage replica shares. */
 static ty_status place_replicas(const ty_plan *plan, const ty_cluster *cluster, ty_costs *costs,
                                 ty_error *error)
 {

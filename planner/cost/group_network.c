@@ -1,4 +1,4 @@
-/* The network between the members of a bucket, and what exchanges over it cost. */
+/* The network between the members of a bucket, and the cost of collectives over it. */
 #include "group_network.h"
 
 #include <math.h>
@@ -65,9 +65,9 @@ void ty_group_network_clear(ty_group_network *network)
 
 /* ---- The library's own choice ------------------------------------------------------------ */
 
-/* Bytes over each edge, in units of `bytes`: those of a ring. A switch that reduces sends each
- * GPU's data once and a share of the result back; a tree between two hosts crosses them once each
- * way; a broadcast goes round the ring in slices, each over every edge once. */
+/* Bytes over each edge, in units of `bytes`: those of a ring. A reducing switch receives each GPU's
+ * data once and returns a share of the result; a tree between two hosts crosses them once each way;
+ * a broadcast sends slices around the ring, each over every edge once. */
 static double edge_share(const ty_group_network *network, ty_collective_kind kind,
                          ty_nccl_algorithm algorithm)
 {
@@ -123,7 +123,7 @@ static ty_status rings_cost(const ty_group_network *network, ty_collective_kind 
 
 /* ---- Phases ------------------------------------------------------------------------------ */
 
-/* `moved`: bytes a member sends in all. */
+/* `moved`: total bytes that a member sends. */
 static void phased_cost(const ty_group_network *network, ty_algorithm algorithm, uint64_t bytes,
                         ty_instruction_cost *cost)
 {

@@ -26,8 +26,8 @@ void ty_group_network_clear(ty_group_network *network);
  * - automatic: the library's choice over all NICs of a host, no faster than the links; on a torus
  * all axes at once (ty_program.h); if no library is modelled, rings over all NICs.
  * - hierarchical, parameter server (a shard on every member; dedicated servers are in
- * server_costs.c), block manager: ty_collective_model.h. Only an all-reduce has the last three;
- * other collectives are priced and simulated as a ring.
+ * server_costs.c), block manager: ty_collective_model.h.
+ * Only an all-reduce has the last three; other collectives are priced and simulated as a ring.
  */
 ty_status ty_group_exchange_cost(const ty_group_network *network, ty_collective_kind kind,
                                  ty_algorithm algorithm, uint64_t bytes, ty_instruction_cost *cost,

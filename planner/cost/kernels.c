@@ -1,5 +1,5 @@
 /* Layers as kernels. Symbols: e bytes of a number, t tensor-parallel ranks, c context-parallel
- * ranks; a rank has 1/c of each sequence, and of divided layers 1/t. */
+ * ranks; a rank has 1/c of each sequence, and 1/t of sharded layers. */
 #include "kernels.h"
 
 #include "convolution_cost.h"
@@ -9,15 +9,15 @@
 #include <string.h>
 
 /* Backward of passes, against forward: with weights, each of the two gradients reads the output's
- * gradient and one factor; without, the input's gradient is written from the output's and one kept
- * tensor, three transfers for forward's two. */
+ * gradient and one factor; without, the input's gradient is written from the output's and one
+ * stored tensor, three transfers for forward's two. */
 #define BACKWARD_TRAFFIC_WITH_WEIGHTS 2.0
 #define BACKWARD_TRAFFIC_WITHOUT 1.5
-/* A fused attention makes its scores anew: five products for forward's two (Dao et al. 2022). */
+/* A fused attention recomputes its scores: five products for forward's two (Dao et al. 2022). */
 #define SCORES_AGAIN 0.5
 #define CAUSAL_SHARE 0.5 /* of the blocks that a fused attention computes */
 
-/* What a layer is on one rank. */
+/* Shape of a layer on one rank. */
 typedef struct site {
     const ty_plan *plan;
     const ty_layer *layer;
@@ -25,11 +25,11 @@ typedef struct site {
     double element;
     double samples;       /* of this rank */
     double t, c, experts; /* ranks */
-    double divided;       /* 1/t where tensor-parallel ranks share the layer out */
-    double along;         /* share of the sequence between divided layers */
+    double divided;       /* 1/t if tensor-parallel ranks shard the layer */
+    double along;         /* share of the sequence between sharded layers */
     bool has_dropout;
-    double narrow; /* bytes of a number in a narrow product; 0: there are none */
-    double cast;   /* numbers that were made narrow */
+    double narrow; /* bytes of a number in a narrow product; 0: none */
+    double cast;   /* numbers converted to a narrow format */
     ty_kernel *out;
     uint32_t count;
 } site;
@@ -85,7 +85,7 @@ static void add_product(site *s, double times, double m, double n, double k, dou
                        .launches = launches});
 }
 
-/* A product of weights: narrow where the precision is. */
+/* A product of weights: narrow if the precision is. */
 static void add_weights(site *s, double times, double m, double n, double k, double launches)
 {
     ty_kernel *added = &s->out[s->count];
@@ -126,7 +126,8 @@ bool ty_attention_is_fused(const ty_stack *stack, ty_precision precision, const 
 /* Scores of all heads of this rank: two products and the softmax between them, or one kernel. */
 static void add_scores(site *s, double queries, double sources, double head, double value)
 {
-    /* Keys that a query meets at most: all, those of a window, or those that an indexer chooses. */
+    /* Maximum number of keys of a query: all, those of a window, or those that an indexer chooses.
+     * */
     const double most = at(s, TY_WINDOW) > 0 ? at(s, TY_WINDOW) : at(s, TY_CHOSEN_ROWS);
     const double keys = most > 0 ? fmin(sources, most) : sources;
     const double heads = at(s, TY_HEADS) * s->divided * s->samples;
@@ -155,8 +156,8 @@ static void add_scores(site *s, double queries, double sources, double head, dou
         s->out[i].is_of_scores = true;
 }
 
-/* What chooses keys (DeepSeek-V3.2): whole on every rank; every query meets every key, and of the
- * scores the sum over the heads alone is written and read. */
+/* The indexer that chooses keys (DeepSeek-V3.2), unsharded on every rank: every query scores every
+ * key, and only the sum of the scores over the heads is written and read. */
 static void add_indexer(site *s, double tokens, double queries, double keys)
 {
     const double heads = at(s, TY_INDEX_HEADS), size = at(s, TY_INDEX_HEAD_SIZE);
@@ -194,7 +195,7 @@ static void attention(site *s)
     if (is_one) {
         add_weights(s, 1, tokens, (queries + gates + keys) * d, features, 1);
     } else {
-        /* Latents are whole on every rank; what is made of them is divided. */
+        /* Latents are unsharded on every rank; tensors computed from them are sharded. */
         if (query_latent > 0)
             add_weights(s, 1, tokens, query_latent, features, 2);
         add_weights(s, 1, tokens, queries * d, query_latent > 0 ? query_latent : features, 1);
@@ -207,7 +208,7 @@ static void attention(site *s)
     add_indexer(s, tokens, query_rows / s->c, key_rows);
     add_scores(s, query_rows / s->c, key_rows, head, value);
     add_weights(s, 1, tokens, features, context * d, 1);
-    /* Heads are put side by side for the scores, and back. */
+    /* Heads are concatenated for the scores, and split again. */
     add_pass(s, 2 * s->element * d * (tokens * (queries + context) + sources * keys),
              ty_stack_of(s->plan)->attention_kernels + 2 * at(s, TY_HAS_QK_NORM));
     if (gates > 0) /* the context is read with them, and written */
@@ -222,7 +223,7 @@ static void mlp_products(site *s, double times, double tokens, double features, 
     add_weights(s, times, tokens, features, hidden * s->divided, 1);
 }
 
-/* An activation function: read and written, of a gated one the gate besides. */
+/* An activation function: read and written, and the gate of a gated one. */
 static void add_activation(site *s, double tokens, double hidden, double launches)
 {
     ty_kernel *added = &s->out[s->count];
@@ -249,8 +250,8 @@ double ty_layer_hidden_features(const ty_layer *layer)
                : (double)a[TY_HIDDEN_FEATURES];
 }
 
-/* Each expert of a rank sees its share of the tokens of all its expert-parallel ranks, as the
- * latents where there are some (Nemotron 3 Super), which every rank makes of its tokens and back.
+/* Each expert of a rank gets its share of the tokens of all its expert-parallel ranks. With latents
+ * (Nemotron 3 Super), every rank projects its tokens to latents and back.
  */
 static void moe(site *s)
 {
@@ -286,7 +287,7 @@ static void linear(site *s)
                 at(s, TY_IN_FEATURES), 1);
 }
 
-/* Masks of dropout are made where a residual is added. */
+/* Masks of dropout are computed at the add of a residual. */
 static void elementwise(site *s)
 {
     const double share = s->along / s->c;
@@ -298,7 +299,7 @@ static void elementwise(site *s)
              s->layer->kernel_count);
 }
 
-/* A stack may say what a loss over a vocabulary moves, in both passes. */
+/* A stack may specify the bytes of a loss over a vocabulary, in both passes. */
 static void loss(site *s)
 {
     const double logits = s->samples * (double)ty_shape_elements(s->input) / s->c * s->divided;
@@ -317,8 +318,8 @@ static void loss(site *s)
                  s->layer->kernel_count);
 }
 
-/* What a rank does of a layer's forward. Of tables that ranks have whole the one with most does
- * more than its part; what it looks up is shared out among all bags. */
+/* A rank's share of a layer's forward. With unsharded tables on ranks, the rank with most tables
+ * does more than an equal share; its look-ups are spread over all bags. */
 static double look_up_share(const ty_plan *plan, uint32_t layer)
 {
     const double share = ty_rank_work_share(plan, layer);
@@ -331,8 +332,8 @@ static double look_up_share(const ty_plan *plan, uint32_t layer)
            (double)tables.indices;
 }
 
-/* Kinds of which no more is known than flop and bytes: one kernel that does all of it. Of a table
- * only the rows of a sample's indices are read, which its traffic holds. */
+/* Kinds with only flop and bytes known: one kernel for all of it. A table is read only at the rows
+ * of a sample's indices, which its traffic includes. */
 static void other(site *s)
 {
     const uint32_t index = (uint32_t)(s->layer - s->plan->workload->layers);
@@ -368,8 +369,8 @@ static void forward(site *s)
                            .bytes = ty_stack_of(s->plan)->cast_bytes * s->cast});
 }
 
-/* Each product comes once for the gradient of either factor, less what needs none; passes move what
- * their gradients do. Gradients of weights are added to what is there. */
+/* Each product runs once for the gradient of each factor that needs one; passes move the bytes of
+ * their gradients. Gradients of weights are added to the existing ones. */
 static void turn_around(site *s)
 {
     const ty_layer *l = s->layer;
@@ -432,7 +433,7 @@ static double of_device(double constant, double device)
     return constant < 0 ? device : constant;
 }
 
-/* What a device says of itself; of what it does not say, something else. */
+/* The device's own figures, with a default for each that it lacks. */
 static double said(double figure, double otherwise)
 {
     return figure > 0 ? figure : otherwise;
@@ -449,7 +450,7 @@ ty_rates ty_rates_of(const ty_device_type *device, const ty_stack *stack, ty_pre
         said(is_fp8 ? device->fp8_efficiency : device->fp4_efficiency, device->matmul_efficiency);
     const double attention = ty_precision_bytes(precision) == 2 ? device->attention_efficiency : 0;
 
-    /* Shares were fitted in 16 bits; of a peak without matrix units the device knows its own. */
+    /* Shares were fitted in 16 bits; for a peak without matrix units, the device has its own. */
     const double own = device->matmul_efficiency * sustained;
     const double share = wide == TY_PRECISION_FP32 ? own : of_device(ON(product_share), own);
 
@@ -601,14 +602,14 @@ ty_status ty_layer_price_of(const ty_plan *plan, uint32_t layer, const ty_device
                        layer, plan->micro_batch_size, plan->workload->layer_count);
     l = &plan->workload->layers[layer];
     share = look_up_share(plan, layer);
-    /* Of its backward, which is as much of the gradients that it has where a table's are zeroed. */
+    /* The same share of its backward, counting only gradients that exist; a table's are zeroed. */
     back = ty_layer_expert_elements(plan, layer) > 0 && ty_layer_is_bag(l)
                ? ty_rank_parameter_share(plan, layer)
                : ty_rank_work_share(plan, layer);
     TY_TRY(look_up(plan, layer, &price, &is_found, error));
     if (is_found && plan->profile->scaled != NULL)
         price.provenance = TY_CALIBRATED;
-    /* An opaque layer that was never timed but has work is costed like any other. */
+    /* An opaque layer that has work but was never timed is priced like any other. */
     bool is_timed = l->measured_forward_s > 0 || l->measured_backward_s > 0;
     bool has_work = l->forward_flop > 0 || l->backward_flop > 0 || l->traffic_bytes > 0;
     if (!is_found && ty_layer_row_of(l)->is_opaque &&
@@ -626,7 +627,7 @@ ty_status ty_layer_price_of(const ty_plan *plan, uint32_t layer, const ty_device
         }
         if (ty_layer_has_heads(l) &&
             !ty_attention_is_fused(ty_stack_of(plan), plan->workload->precision, l) &&
-            l->forward_flop > 0) /* by its part of the work */
+            l->forward_flop > 0) /* by its share of the work */
             price.scores_s = price.forward.device_s *
                              fmax(0, 1 - ty_layer_weight_flop(plan->workload, l) / l->forward_flop);
         if (device != NULL && ty_layer_row_of(l)->has_activation) {

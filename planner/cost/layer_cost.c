@@ -1,11 +1,11 @@
-/* What of a layer's work has weights, and one layer by itself. */
+/* Work of a layer with weights, and the cost of one layer alone. */
 #include "cost/kernels.h"
 
 #include <math.h>
 
 double ty_layer_weight_share(const ty_workload *workload, const ty_layer *layer)
 {
-    if (ty_layer_has_table(layer)) /* nothing comes before it */
+    if (ty_layer_has_table(layer)) /* no layer comes before it */
         return 1;
     if (ty_layer_row_of(layer)->is_opaque)
         return layer->parameter_bytes > 0 ? 0.5 : 0; /* of the two products of backward */

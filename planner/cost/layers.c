@@ -1,10 +1,10 @@
-/* Runs of layers: equal ones are priced once, and a host that cannot keep up shows. */
+/* Runs of layers: equal ones are priced once, and the launch time of a slow host is added. */
 #include "kernels.h"
 
 #include <math.h>
 #include <string.h>
 
-/* Layers that cost the same, whatever their names. */
+/* Layers with equal cost, regardless of their names. */
 static bool are_alike(const ty_workload *w, uint32_t a, uint32_t b)
 {
     const ty_layer *x = &w->layers[a], *y = &w->layers[b];
@@ -25,7 +25,7 @@ static bool are_alike(const ty_workload *w, uint32_t a, uint32_t b)
     return true;
 }
 
-/* Layers of which others may be copies: those that came first of their kind. */
+/* First layers of their kind: later ones may be copies of them. */
 #define MOST_ORIGINALS 64
 
 static ty_status price_layers(const ty_plan *plan, uint32_t first, uint32_t count,
@@ -48,8 +48,8 @@ static ty_status price_layers(const ty_plan *plan, uint32_t first, uint32_t coun
     return TY_OK;
 }
 
-/* How many tensors cross the cut before each layer of [first, end), what comes in being one: 1
- * where a block begins. */
+/* The number of tensors that cross the cut before each layer of [first, end), counting the input as
+ * one: 1 at the start of a block. */
 static ty_status count_crossing(const ty_workload *w, uint32_t first, uint32_t end, int32_t **out,
                                 ty_error *error)
 {

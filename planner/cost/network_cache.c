@@ -1,6 +1,5 @@
-/* An open hash table from questions (which kind, which devices) to what was found. Devices that
- * routes cannot tell apart are asked for once: a question is made of their places, where all have
- * one. */
+/* An open hash table from questions (kind and devices) to results. Interchangeable devices share an
+ * entry: a question consists of their places, if all have one. */
 #include "network_cache.h"
 
 #include <stdlib.h>
@@ -11,7 +10,7 @@ typedef enum question { GROUP, PAIR, SHARED } question;
 typedef struct entry {
     uint64_t hash;
     uint32_t word_count;
-    uint32_t *words; /* of the question; behind the entry */
+    uint32_t *words; /* of the question; after the entry */
     ty_group_network network;
     double figures[2];
 } entry;
@@ -21,17 +20,17 @@ struct ty_network_cache {
     entry **slots; /* [slot_count], a power of two; NULL: empty */
     uint32_t slot_count, entry_count;
     size_t bytes;
-    uint32_t *words; /* the question in hand */
+    uint32_t *words; /* the current question */
     uint32_t word_count, word_room;
-    ty_routes *routes;       /* between pairs; NULL: not asked for yet */
+    ty_routes *routes;       /* between pairs; NULL: not known yet */
     ty_device_place *places; /* of the cluster's devices; likewise */
-    uint32_t *islands;       /* those of the question in hand */
+    uint32_t *islands;       /* those of the current question */
     uint32_t island_room;
-    uint32_t *ranks; /* [device_count]: of an island of the question in hand, by its first device */
+    uint32_t *ranks; /* [device_count]: of an island of the current question, by its first device */
 };
 
 #define FIRST_SLOTS 256
-#define DEVICE_WORDS 3 /* of a device in a question, at most */
+#define DEVICE_WORDS 3 /* maximum per device in a question */
 
 static ty_status out_of_memory(ty_error *error)
 {
@@ -88,9 +87,9 @@ const ty_cluster *ty_network_cache_cluster(const ty_network_cache *cache)
     return cache->cluster;
 }
 
-/* ---- The question in hand ------------------------------------------------------------------ */
+/* ---- The current question ------------------------------------------------------------------ */
 
-/* A question of up to `most` words of its own. */
+/* A question with up to `most` words. */
 static ty_status ask(ty_network_cache *cache, question kind, uint64_t most, ty_error *error)
 {
     const uint64_t room = most + 1;
@@ -138,7 +137,7 @@ static int compare_islands(const void *left, const void *right)
     return *a < *b ? -1 : *a > *b;
 }
 
-/* Numbers the islands of the question in hand in their order. */
+/* Numbers the islands of the current question in their order. */
 static ty_status rank_islands(ty_network_cache *cache, const uint32_t *devices, uint32_t count,
                               ty_error *error)
 {
@@ -167,7 +166,7 @@ static ty_status rank_islands(ty_network_cache *cache, const uint32_t *devices, 
     return TY_OK;
 }
 
-/* Devices as words: their places, or where one has none themselves. There is room for
+/* Devices as words: their places, or the devices if one has no place. There is room for
  * DEVICE_WORDS of each, and one more. */
 static ty_status add_devices(ty_network_cache *cache, const uint32_t *devices, uint32_t count,
                              ty_error *error)
@@ -210,7 +209,7 @@ static entry **slot_of(const ty_network_cache *cache, uint64_t hash)
     }
 }
 
-/* Room for one entry more, with half of the slots empty. */
+/* Makes room for one more entry, with half of the slots empty. */
 static ty_status make_room(ty_network_cache *cache, ty_error *error)
 {
     const uint32_t count = cache->slot_count == 0 ? FIRST_SLOTS : cache->slot_count * 2;
@@ -233,7 +232,7 @@ static ty_status make_room(ty_network_cache *cache, ty_error *error)
     return TY_OK;
 }
 
-/* The entry of the question in hand, or NULL and where it belongs. */
+/* The entry of the current question, or NULL and its slot. */
 static ty_status look_up(ty_network_cache *cache, entry **found, entry ***place, uint64_t *hash,
                          ty_error *error)
 {
@@ -250,7 +249,7 @@ static ty_status look_up(ty_network_cache *cache, entry **found, entry ***place,
     return TY_OK;
 }
 
-/* An entry for the question in hand, not in the table yet. */
+/* An entry for the current question, not in the table yet. */
 static entry *entry_new(const ty_network_cache *cache, uint64_t hash)
 {
     const size_t size = sizeof(entry) + cache->word_count * sizeof(uint32_t);
@@ -274,7 +273,7 @@ static void keep(ty_network_cache *cache, entry **place, entry *e)
                     (e->network.table != NULL ? sizeof *e->network.table : 0);
 }
 
-/* ---- What is asked ------------------------------------------------------------------------- */
+/* ---- Questions ----------------------------------------------------------------------------- */
 
 ty_status ty_network_of_group(ty_network_cache *cache, const uint32_t *devices, uint32_t count,
                               const ty_group_network **out, ty_error *error)

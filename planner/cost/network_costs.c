@@ -1,15 +1,15 @@
 /*
- * What crosses the network: transfers between stages and exchanges of buckets. Measured times are
- * taken apart into a fixed part and a rate, because a simulator needs the parts; what comes out is
- * always seconds = latency_s + edge_bytes / min(rate limit, narrowest link).
+ * Communication costs: send/recv between stages and collectives of buckets. Measured times are
+ * split into a fixed part and a rate, because a simulator needs both. The result is always seconds
+ * = latency_s + edge_bytes / min(rate limit, narrowest link).
  */
 #include "costing.h"
 
 #include <math.h>
 
-/* The parts of a measured time. The fixed part is what the smallest payload takes; the rest is paid
-   per byte. Where that would be more than the link carries, the link is the limit and the fixed
-   part gives way. */
+/* Fixed part and rate of a measured time. The fixed part is the time of the smallest payload; the
+ * rest is per byte. If that exceeds the link's bandwidth, the link is the limit and the fixed part
+ * is smaller. */
 static ty_instruction_cost measured_parts(double seconds, double smallest_s, double edge_bytes,
                                           double link_bytes_per_s)
 {
@@ -24,9 +24,9 @@ static ty_instruction_cost measured_parts(double seconds, double smallest_s, dou
     return cost;
 }
 
-/* ---- Transfers --------------------------------------------------------------------------- */
+/* ---- Send/recv --------------------------------------------------------------------------- */
 
-/* The worst path between two replicas that exchange micro-batches: the transfer is slowest on it.
+/* The slowest path between two replicas that send each other micro-batches.
  */
 static ty_status worst_path(const ty_costing *costing, uint32_t peer_stage, double bytes,
                             double *bandwidth_bytes_per_s, double *latency_s)
@@ -35,7 +35,7 @@ static ty_status worst_path(const ty_costing *costing, uint32_t peer_stage, doub
     const ty_plan_stage *own = &plan->stages[costing->stage.stage];
     const ty_plan_stage *peer = &plan->stages[peer_stage];
     const uint32_t width =
-        ty_plan_replica_ranks(plan); /* ranks meet their like: the first stands for all */
+        ty_plan_replica_ranks(plan); /* rank i sends to rank i: the first represents all */
     double worst_s = -1;
 
     /* Micro-batch m pairs replicas m mod r and m mod r': the pairs repeat after r r' at the latest.
@@ -59,12 +59,13 @@ static ty_status worst_path(const ty_costing *costing, uint32_t peer_stage, doub
     return TY_OK;
 }
 
-/* Pairs of devices that are looked at together; with more, neighbours are taken to have links of
- * their own, and the simulator has the last word. */
+/* Maximum number of pairs of devices to evaluate together; with more, neighbors are assumed to have
+ * separate links, and only the simulator sees contention. */
 #define MOST_PAIRS 256
 
-/* What a transfer gets while all replicas and ranks of the stage send theirs: no more than
- * `bandwidth`, less where their routes meet. Of unequal replicas the fewer are busy. */
+/* Bandwidth of a send while all replicas and ranks of the stage send: at most `bandwidth`, less if
+ * their routes share links. With unequal replicas, only as many as the side with fewer has are
+ * busy. */
 static ty_status share_links(const ty_costing *costing, uint32_t peer_stage,
                              double *bandwidth_bytes_per_s)
 {
@@ -157,18 +158,18 @@ ty_status ty_cost_receive(ty_costing *costing, const ty_instruction *instruction
 
 /* ---- Collectives ------------------------------------------------------------------------- */
 
-/* Groups exchange at the same time, each of its ranks. Routes of so many are looked at: what the
- * adapters of a host share is seen on the first hosts. */
+/* Groups run their collectives at the same time. Only routes of this many groups are evaluated: the
+ * first hosts show the contention for a host's NICs. */
 #define MOST_GROUP_ROUTES 64
 
-/* Rings of groups of devices, as far as they are looked at. */
+/* Rings of groups of devices, up to the maximum above. */
 typedef struct group_routes {
     uint32_t from[MOST_GROUP_ROUTES], to[MOST_GROUP_ROUTES];
     uint32_t count, first; /* routes; of the first group */
 } group_routes;
 
-/* By how much groups that share adapters slow each other: what the first one's ring carries alone
- * over what each carries when all are at it. */
+/* Slowdown of groups that share NICs: the rate of the first one's ring alone over the rate of each
+ * while all run. */
 static ty_status crowd_of_groups(const ty_costing *costing, const group_routes *routes,
                                  double *crowd)
 {
@@ -186,8 +187,8 @@ static ty_status crowd_of_groups(const ty_costing *costing, const group_routes *
     return TY_OK;
 }
 
-/* Of the groups of a kind of ranks of one rank; those of tensor-parallel ranks are taken to lie
- * apart. */
+/* Slowdown of the TP, CP or EP groups of one stage replica; TP groups are assumed to share no
+ * links. */
 static ty_status crowd_of_parallel(const ty_costing *costing, ty_parallelism kind, double *crowd)
 {
     const ty_plan *plan = costing->plan;
@@ -211,7 +212,7 @@ static ty_status crowd_of_parallel(const ty_costing *costing, ty_parallelism kin
     return crowd_of_groups(costing, &routes, crowd);
 }
 
-/* Of the groups that exchange a bucket. */
+/* Slowdown of the groups that reduce a bucket. */
 static ty_status crowd_of_bucket(const ty_costing *costing, const ty_bucket *bucket, double *crowd)
 {
     const ty_plan *plan = costing->plan;
@@ -241,8 +242,8 @@ static ty_status crowd_of_bucket(const ty_costing *costing, const ty_bucket *buc
     return crowd_of_groups(costing, &routes, crowd);
 }
 
-/* On a torus the groups that lie between a group's members share its links, whatever `otherwise`
- * was found of routes. */
+/* On a torus the groups between a group's members share its links, whatever `otherwise` the routes
+ * give. */
 static double crowd_of(const ty_group_network *network, ty_collective_kind kind,
                        ty_algorithm algorithm, double otherwise)
 {
@@ -253,16 +254,16 @@ static double crowd_of(const ty_group_network *network, ty_collective_kind kind,
     return ty_torus_rate(torus, kind, false) / ty_torus_rate(torus, kind, true);
 }
 
-/* The part of an exchange that goes by bandwidth takes so many times as long. The pace of an edge
- * is what it was: who plays the traffic plays the crowd itself. */
+/* Multiplies the bandwidth term of a collective. The rate of an edge stays: the simulator has the
+ * contention itself. */
 static void slow_down(ty_instruction_cost *cost, double crowd)
 {
     if (crowd > 1)
         cost->seconds = cost->latency_s + (cost->seconds - cost->latency_s) * crowd;
 }
 
-/* The network of the ranks of a kind that `replica_rank` of a rank is one of; kept if it is
- * narrower than the narrowest so far. */
+/* The network of the TP, CP or EP group of `replica_rank`; stored if it is narrower than the
+ * narrowest so far. */
 static ty_status look_at_parallel(ty_costing *costing, ty_parallelism kind, const uint32_t *replica,
                                   uint32_t replica_rank)
 {
@@ -279,7 +280,7 @@ static ty_status look_at_parallel(ty_costing *costing, ty_parallelism kind, cons
     return TY_OK;
 }
 
-/* Of the position's ranks, the ranks of a kind whose ring is narrowest. */
+/* Among the pipeline rank's TP, CP or EP groups, the one with the narrowest ring. */
 static ty_status find_parallel(ty_costing *costing, ty_parallelism kind)
 {
     const ty_plan *plan = costing->plan;
@@ -313,7 +314,7 @@ static ty_status network_of_bucket(const ty_costing *costing, const ty_bucket *b
     return status;
 }
 
-/* The network of a bucket's members; all untied buckets of a stage have the same, but for those of
+/* The network of a bucket's members; all untied buckets of a stage have the same, except those of
  * experts. */
 static ty_status find_network(ty_costing *costing, const ty_bucket *bucket,
                               const ty_group_network **out)
@@ -338,8 +339,8 @@ ty_status ty_cost_is_library(ty_costing *costing, const ty_bucket *bucket, bool 
     return status;
 }
 
-/* The algorithm whose rows tell what the worker does: only all-reduces have a choice, and on one
- * host a hierarchy is a ring. */
+/* The algorithm whose rows apply to the worker: only all-reduces have a choice, and on one host a
+ * hierarchy is a ring. */
 static ty_algorithm measured_as(ty_collective_kind kind, ty_algorithm algorithm)
 {
     if (kind != TY_ALL_REDUCE || algorithm == TY_AUTOMATIC || algorithm == TY_HIERARCHICAL)
@@ -347,7 +348,7 @@ static ty_algorithm measured_as(ty_collective_kind kind, ty_algorithm algorithm)
     return algorithm == TY_BLOCK_MANAGER ? TY_PARAMETER_SERVER : algorithm;
 }
 
-/* On this machine: rows of the worker's own algorithms. */
+/* On the profiled host: rows of the worker's own algorithms. */
 static bool measured_here(const ty_costing *costing, ty_collective_kind kind,
                           ty_algorithm algorithm, const ty_group_network *network, uint64_t bytes,
                           ty_instruction_cost *cost)
@@ -360,9 +361,9 @@ static bool measured_here(const ty_costing *costing, ty_collective_kind kind,
         !ty_profile_collective(costing->profile, kind, rows, network->members, 1, &smallest_s))
         return false;
     busy_share = ty_profile_busy_share(costing->profile, bytes);
-    /* A collective was measured with all its members on the host; where they were more than its
-     * cores, they took turns. What it takes alone is less by that, because readers of the costs let
-     * crowded ranks share cores themselves. */
+    /* A collective was measured with all its members on the host; if they exceeded its cores, they
+     * took turns. The time without contention is shorter by that factor, because readers of the
+     * costs model the sharing of cores themselves. */
     double demand = network->members * costing->stage.rank_core_share * busy_share;
     crowd = fmax(1, demand / costing->profile->cores);
     *cost = measured_parts(seconds / crowd, smallest_s / crowd, cost->edge_bytes,
@@ -396,7 +397,7 @@ ty_status ty_cost_inner(ty_costing *costing, const ty_inner_collective *inner, d
     return TY_OK;
 }
 
-/* On another: rows of as many ranks on as many hosts. */
+/* On another cluster: rows with the same numbers of ranks and hosts. */
 static bool measured_there(const ty_costing *costing, ty_collective_kind kind,
                            ty_algorithm algorithm, const ty_group_network *network, uint64_t bytes,
                            ty_instruction_cost *cost)
@@ -435,7 +436,8 @@ ty_status ty_cost_collective_of(ty_costing *costing, const ty_bucket *bucket,
                                        ? TY_CALIBRATED
                                        : TY_DATASHEET);
     }
-    /* Also where the exchange itself was measured: that was by the worker, which asks nobody. */
+    /* Also if the collective was measured: the worker measured it, without an agreement among
+     * members. */
     agreement_s = ty_agreement_s(network, ty_stack_of(costing->plan));
     cost->latency_s += agreement_s;
     cost->seconds += agreement_s;
@@ -483,12 +485,12 @@ ty_status ty_cost_collective(ty_costing *costing, const ty_instruction *instruct
             ? TY_ALL_GATHER
             : ty_plan_exchange_kind(costing->plan, bucket, instruction->phase),
         bucket->algorithm, bytes, cost));
-    /* A collective every few steps costs each of them an equal part of its time and bytes. */
+    /* A collective of every k-th step adds 1/k of its time and bytes to each step. */
     const uint32_t interval = ty_plan_exchange_interval(costing->plan, bucket);
     cost->seconds /= interval;
     cost->latency_s /= interval;
     cost->edge_bytes /= interval;
-    /* What was measured knows how busy it keeps its ranks. */
+    /* A measurement includes the core use of its ranks. */
     cost->core_share = costing->stage.core_share * (cost->core_share > 0 ? cost->core_share : 1);
     return TY_OK;
 }

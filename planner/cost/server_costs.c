@@ -1,11 +1,11 @@
-/* Exchanges by servers of their own: what the routes between replicas and servers carry while all
- * are in use, the many that meet at a server among them, and what a bucket takes over them. */
+/* Costs of dedicated parameter servers: the rates of routes between replicas and servers while all
+ * are in use, including the many routes to one server, and the time of a bucket over them. */
 #include "costing.h"
 
 #include <math.h>
 #include <string.h>
 
-/* Devices whose latencies are looked at: those of hosts alike are alike. */
+/* Maximum number of devices whose latencies are evaluated: equal hosts have equal latencies. */
 #define MOST_PAIRS 64
 
 static ty_status longest_latency(ty_network_cache *networks, const uint32_t *workers,
@@ -114,7 +114,7 @@ static ty_status find(ty_costing *costing)
     return status;
 }
 
-/* Of a bucket that is not the plan's, one to be tried, a fair share. */
+/* An equal share for a bucket that is not in the plan, but tried. */
 static double largest_share(const ty_costing *costing, const ty_bucket *bucket)
 {
     const ty_plan *plan = costing->plan;
@@ -126,8 +126,8 @@ static double largest_share(const ty_costing *costing, const ty_bucket *bucket)
     return 1.0 / plan->servers.count;
 }
 
-/* On this machine: what the busier end of a way moves, at the rate of measured messages; what a
- * server adds up, at that of measured copies. */
+/* On the profiled host: bytes of the busier end of a route at the rate of measured messages; a
+ * server's sums at that of measured copies. */
 static bool measured_here(const ty_costing *costing, double share, uint64_t bytes,
                           ty_instruction_cost *cost)
 {
@@ -182,7 +182,7 @@ void ty_server_exchange_by_stack(const ty_server_network *network, const ty_grou
 {
     const double sum_s = ty_server_sum_seconds(network->workers, largest_share * (double)bytes,
                                                network->memory_bytes_per_s);
-    ty_group_network seen = *members; /* borrows what it points at */
+    ty_group_network seen = *members; /* borrows its pointers */
 
     if (network->is_across && seen.rails.hosts < 2)
         seen.rails.hosts = 2;

@@ -1,9 +1,9 @@
-/* Logs as measured collectives of a profile, which the planner prefers to its model. */
+/* Adds logs to a profile as measured collectives, which the planner prefers to its model. */
 #include "ty_collective_model.h"
 
 #include <math.h>
 
-/* Ranks fill hosts one after the other. */
+/* Ranks fill hosts one after another. */
 static ty_status find_hosts(const ty_collective_log *log, const ty_cluster *cluster,
                             uint32_t *hosts, ty_error *error)
 {

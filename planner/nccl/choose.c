@@ -1,11 +1,11 @@
-/* Asking a table: millions of times in a search, so that nothing here is looked up or allocated. */
+/* Queries of a table. A search makes millions, so this file looks up and allocates nothing. */
 #include "nccl_constants.h"
 
 #include <math.h>
 
 static const nccl_constants *const k = &ty_nccl_constants;
 
-/* log2(bytes / 64), whole. */
+/* floor(log2(bytes / 64)). */
 static int magnitude(double bytes)
 {
     int exponent;
@@ -14,7 +14,7 @@ static int magnitude(double bytes)
     return exponent - 1;
 }
 
-/* Trees are worse than their table in the middle of the sizes. */
+/* Trees are slower than their table at medium sizes. */
 static double tree_share(const ty_collective_table *table, const ty_collective_pair *pair,
                          double bytes)
 {
@@ -28,7 +28,7 @@ static double tree_share(const ty_collective_table *table, const ty_collective_p
     return k->tree_correction[pair->protocol][m];
 }
 
-/* Rings of Simple over the network wait longer once their messages are no longer tiny. */
+/* Simple rings over the network have a longer latency once their messages are not tiny. */
 static double plateau(const ty_collective_table *table, ty_collective_kind kind,
                       const ty_collective_pair *pair, double bytes)
 {
@@ -44,7 +44,7 @@ static ty_collective_choice answer(const ty_collective_table *table, ty_collecti
 {
     double latency_s =
         pair->real_latency_s + pair->latency_s * (plateau(table, kind, pair, bytes) - 1);
-    /* That the library counts NVLS trees of Blackwell as slower than Hopper's decides alone. */
+    /* NCCL rates Blackwell's NVLS trees below Hopper's; that affects only the choice. */
     double rate = pair->real_bytes_per_s *
                   (pair->algorithm == TY_NCCL_TREE ? tree_share(table, pair, bytes) : 1);
 
@@ -68,7 +68,7 @@ static ty_collective_choice choose(const ty_collective_table *table, ty_collecti
         double seconds;
         if (algorithm >= 0 && pair->algorithm != (ty_nccl_algorithm)algorithm)
             continue;
-        /* By the library's own figures, which decide. */
+        /* By NCCL's own figures, which decide. */
         seconds = pair->latency_s * plateau(table, kind, pair, bytes) +
                   bytes / (pair->bytes_per_s * tree_share(table, pair, bytes));
         if (seconds < best_s) {

@@ -1,5 +1,5 @@
-/* From devices of a cluster to what NCCL's model asks of a machine. The first host stands for all:
- * what the network really leaves to the members is the business of ty_cluster_rails. */
+/* From devices of a cluster to the inputs of NCCL's model. The first host represents all;
+ * ty_cluster_rails computes the real network rates of the members. */
 #include "nccl_constants.h"
 
 #include <math.h>
@@ -52,15 +52,15 @@ static ty_status find_generation(const ty_cluster *cluster, const uint32_t *devi
     return TY_OK;
 }
 
-/* NICs that the devices of a host use, each with the rate of the device nearest to it: a channel
- * enters and leaves a host there. */
+/* NICs that the devices of a host use, each at the rate of its nearest device: a channel enters and
+ * leaves a host there. */
 typedef struct nic_list {
     uint32_t count, links[64];
     double rates[64];
 } nic_list;
 
-/* What a NIC says of itself, which is what NCCL plans with: the line rate in Gbit/s that ends a
- * link's name ("eth25", "efa400"), where the link carries most of it. Else what the link carries.
+/* The nominal rate of a NIC, which NCCL uses: the line rate in Gbit/s at the end of a link's name
+ * ("eth25", "efa400"), if the link's bandwidth is most of it; else the link's bandwidth.
  */
 static double line_rate(const ty_device_ports *ports)
 {

@@ -1,5 +1,4 @@
-/* Exchanges that frameworks make of simpler ones. Each is a sum of phases, which follow one
- * another. */
+/* Collectives that frameworks build from simpler ones. Each is a sum of consecutive phases. */
 #include "ty_collective_model.h"
 #include "ty_program.h"
 
@@ -65,7 +64,8 @@ ty_status ty_parameter_server_seconds(const ty_parameter_servers *s, double byte
     if (s->place == TY_SERVERS_DEDICATED)
         way_s =
             fmax(bytes / s->worker_bytes_per_s, workers * share * bytes / s->server_bytes_per_s);
-    else /* a host sends its own all but its own share, and receives that share of all others */
+    else /* a host sends all of its data but its own share, and receives that share from all others
+          */
         way_s = fmax((workers > servers ? 1 : (servers - 1) / servers), (workers - 1) / servers) *
                 bytes / s->worker_bytes_per_s;
     *seconds = s->workers == 1 && s->place == TY_SERVERS_COLOCATED ? 0 : 2 * (s->latency_s + way_s);

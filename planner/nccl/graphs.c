@@ -1,5 +1,5 @@
-/* What NCCL's graph search finds, on machines whose GPUs and NICs are alike: there a channel fits
- * wherever there is bandwidth left for it, so that the search is a division per rung. */
+/* Result of NCCL's graph search on nodes with equal GPUs and NICs: a channel fits if bandwidth is
+ * left for it, so the search is one division per rate. */
 #include "nccl_constants.h"
 
 #include <math.h>
@@ -8,9 +8,9 @@
 
 static const nccl_constants *const k = &ty_nccl_constants;
 
-/* What a node offers to a pattern, in GB/s. */
+/* Bandwidth of a node for a pattern, in GB/s. */
 typedef struct offer {
-    double intra, path; /* of a GPU to its node's others, and of one path */
+    double intra, path; /* of a GPU to the others of its node, and of one path */
     double nic;
     uint32_t nics; /* 0: one node */
     double most_channels;
@@ -21,13 +21,13 @@ static double channels_inside(double total, double rung)
     return floor(total / rung * (1 + 1e-9));
 }
 
-/* From the fastest rung down, while the next one may still be better. */
+/* From the fastest rate down, while the next one may be better. */
 static ty_nccl_graph search(const double *ladder, const offer *o)
 {
     ty_nccl_graph best = {0};
 
     for (uint32_t i = 0; i < NCCL_RUNGS && ladder[i] > 0; i++) {
-        /* Channels of a rung that fit, inside the node and over its NICs. */
+        /* Channels of a rate that fit, inside the node and over its NICs. */
         double channels =
             ladder[i] <= o->path * (1 + 1e-9) ? channels_inside(o->intra, ladder[i]) : 0;
         if (o->nics > 0)
@@ -41,7 +41,7 @@ static ty_nccl_graph search(const double *ladder, const offer *o)
     return best;
 }
 
-/* A machine slower than every rung still has one channel. */
+/* A node slower than every rate still has one channel. */
 static ty_nccl_graph search_or_crawl(const double *ladder, const offer *o)
 {
     ty_nccl_graph found = search(ladder, o);
@@ -64,8 +64,8 @@ static void duplicate(const ty_communicator *c, ty_nccl_graph *graph)
     graph->inter_gb_per_s /= 2;
 }
 
-/* Trees cross the network less than they go around inside: between two nodes the rate inside
- * is raised up to twice the network's. */
+/* Trees cross the network less often than links inside nodes: between two nodes the rate inside
+ * rises up to twice the network's. */
 static ty_nccl_graph tree_of(const ty_nccl_graph *ring, const double *ladder, double total)
 {
     ty_nccl_graph tree = *ring;
@@ -79,8 +79,7 @@ static ty_nccl_graph tree_of(const ty_nccl_graph *ring, const double *ladder, do
     return tree;
 }
 
-/* One channel for each GPU that is the head of one: all of a node, or as many as have a NIC, as far
- * as the library has room for. */
+/* One channel per head GPU: all of a node, or those with a NIC, up to the library's maximum. */
 static ty_nccl_graph nvls_of(const ty_communicator *c, const double *ladder, double total,
                              double nic)
 {
@@ -109,7 +108,7 @@ void ty_nccl_graphs_find(const ty_communicator *c, ty_nccl_graphs *out)
     const double *ladder = c->nodes > 1 ? k->inter_ladder_gb_per_s[c->generation]
                                         : k->intra_ladder_gb_per_s[c->generation];
     double gpu = c->gpu_bytes_per_s / GB, nic = c->nic_bytes_per_s / GB;
-    /* A pattern that is no closed ring leaves one of a node's ways out free. */
+    /* A pattern that is not a closed ring leaves one of a node's exits free. */
     double open = per_node > 1 ? gpu * per_node / (per_node - 1) : HUGE_VAL;
     offer o = {.intra = gpu,
                .path = c->path_bytes_per_s / GB,

@@ -1,4 +1,4 @@
-/* Reading what nccl-tests prints, wherever it was cut out of. */
+/* Reads the output of nccl-tests, also as an excerpt of other output. */
 #include "ty_collective_model.h"
 
 #include <math.h>
@@ -13,14 +13,14 @@ typedef struct log_reader {
     const char *name;
     uint32_t line;
     ty_collective_log *log;
-    bool is_named;        /* the log said which program it is of */
+    bool is_named;        /* the log names its program */
     bool counts_wrong;    /* the header has #wrong */
     double bus_over_algo; /* of the largest row */
     uint64_t largest;
     double element_bytes, elements;
     uint32_t host_count;
     char (*hosts)[NAME_SIZE];
-    char last[160]; /* last line that was no row, for a log without any */
+    char last[160]; /* last line that is not a row, for a log without rows */
     ty_error *error;
 } log_reader;
 
@@ -204,7 +204,7 @@ static ty_status read_line(log_reader *r, char *line)
         r->last[strcspn(r->last, "\r")] = '\0';
     }
     count = split(line, found);
-    /* Other words than a row starts with. */
+    /* Words that do not start a row. */
     if (count <= FIXED_WORDS || !(type_bytes(found[2]) > 0) ||
         ty_parse_uint(found[0], 0, (uint64_t)1 << 52, &size, NULL) != TY_OK ||
         ty_parse_uint(found[1], 0, (uint64_t)1 << 52, &elements, NULL) != TY_OK)
@@ -216,9 +216,9 @@ static ty_status read_line(log_reader *r, char *line)
                          (double)elements);
 }
 
-/* ---- What the whole says ------------------------------------------------------------------- */
+/* ---- Facts of the full log ----------------------------------------------------------------- */
 
-/* An all-reduce alone has a bus bandwidth above its algorithm bandwidth. */
+/* Only an all-reduce has a bus bandwidth above its algorithm bandwidth. */
 static ty_status find_kind(log_reader *r, ty_collective_kind given)
 {
     const char *base = strrchr(r->name, '/');
@@ -238,7 +238,7 @@ static ty_status find_kind(log_reader *r, ty_collective_kind given)
     return TY_OK;
 }
 
-/* An all-gather's elements are one member's; of the others the bandwidths tell. */
+/* An all-gather's elements are one member's; for the others, the bandwidths decide. */
 static ty_status find_ranks(log_reader *r)
 {
     ty_collective_log *log = r->log;

@@ -1,5 +1,5 @@
-/* Latency and bandwidth of every algorithm and protocol; NCCL's choice is the least of their times.
- * Letters as in NVIDIA/nccl src/graph/tuning.cc: n ranks on N nodes, s steps of a ring. */
+/* Latency and bandwidth of every algorithm and protocol; NCCL chooses the least time. Letters as in
+ * NVIDIA/nccl src/graph/tuning.cc: n ranks on N nodes, s steps of a ring. */
 #include "nccl_constants.h"
 
 #include <math.h>
@@ -33,7 +33,7 @@ const char *ty_nccl_protocol_name(ty_nccl_protocol protocol)
     return (unsigned)protocol < TY_NCCL_PROTOCOL_COUNT ? protocol_names[protocol] : "unknown";
 }
 
-/* ---- What is allowed ----------------------------------------------------------------------- */
+/* ---- Allowed pairs ------------------------------------------------------------------------- */
 
 static bool is_gather(ty_collective_kind kind)
 {
@@ -96,7 +96,7 @@ static double steps_of(const tuning *t, ty_collective_kind kind)
                : t->n;
 }
 
-/* All GPUs of a node by their own generation's cap; several nodes by what their processors do. */
+/* In one node, the limit of the GPUs' generation; on several nodes, that of their processors. */
 static double ll_total(const tuning *t)
 {
     uint32_t row = t->c->generation;
@@ -112,7 +112,7 @@ static double ring_rate(const tuning *t, ty_collective_kind kind, ty_nccl_protoc
     double all = ring->channels * (t->nodes <= 2 ? ring->intra_gb_per_s : ring->inter_gb_per_s);
 
     if (protocol == TY_NCCL_LL)
-        all = fmin(ll_total(t), all / 2); /* half of what LL carries are flags */
+        all = fmin(ll_total(t), all / 2); /* half of LL's bytes are flags */
     else if (protocol == TY_NCCL_LL128)
         all = fmin(k->ll128_share * all,
                    ring->channels * k->ring_ll128_channel_gb_per_s[t->c->generation][t->size]);
@@ -199,7 +199,7 @@ static double network_hop(const tuning *t, ty_nccl_algorithm algorithm, ty_nccl_
     ty_nccl_algorithm row = t->per_node <= 1 ? TY_NCCL_TREE : algorithm;
     double plugin = t->c->network_latency_s / US;
 
-    /* Simple waits for the network a second time, to flush. */
+    /* Simple waits for the network twice, the second time to flush. */
     return k->hop_latency_us[HOP_NETWORK][row][protocol] +
            plugin * (protocol == TY_NCCL_SIMPLE ? 2 : 1);
 }
@@ -249,10 +249,11 @@ static double latency_of(const tuning *t, ty_collective_kind kind, ty_nccl_algor
     return 0;
 }
 
-/* ---- What NCCL has no model of --------------------------------------------------------------- */
+/* ---- Collectives that NCCL does not
+ * model---------------------------------------------------------- */
 
-/* Everybody sends to everybody: as long as the busier of NVLink and network takes. Of a message to
- * one other the whole goes one way. */
+/* All-to-all: the time of the busier of NVLink and network. A message to one peer goes over one of
+ * them. */
 static ty_collective_pair exchange_pair(const tuning *t, ty_collective_kind kind)
 {
     const ty_communicator *c = t->c;
@@ -282,13 +283,13 @@ static ty_collective_medium medium_of(const tuning *t, const ty_collective_pair 
     return has_flags ? TY_MEDIUM_NODE_FLAGS : TY_MEDIUM_NODE_SIMPLE;
 }
 
-/* Links from GPU to GPU, with no switch between. */
+/* Links from GPU to GPU, without a switch. */
 static bool is_direct(const tuning *t)
 {
     return t->c->has_nvlink && !t->c->has_nvswitch && t->nodes == 1;
 }
 
-/* Of a ring's rate in a node, what is left by the step that a member's own piece takes. */
+/* Share of a ring's rate in a node that the step for a member's own shard leaves. */
 static double own_share(const tuning *t, const ty_collective_calibration *calibration,
                         ty_collective_kind kind, const ty_collective_pair *pair)
 {
@@ -299,9 +300,9 @@ static double own_share(const tuning *t, const ty_collective_calibration *calibr
     return steps / (steps + calibration->own_steps[t->c->generation]);
 }
 
-/* Bytes/s that a pair really has, before efficiency. NCCL's figure of NVLS counts whole rungs for
- * each head; a GPU's links carry its data to the switch once, and its share of the sum back. Trees
- * are as fast as an earlier generation has them on the same links: NCCL counts Blackwell's lower.
+/* Real bytes/s of a pair, before efficiency. NCCL's figure of NVLS counts full rates of its list
+ * for each head; a GPU's links carry its data to the switch once, and its share of the sum back.
+ * Trees are as fast as in an earlier generation on the same links: NCCL rates Blackwell's lower.
  */
 static double carried(const tuning *t, const ty_collective_calibration *calibration,
                       ty_collective_kind kind, const ty_collective_pair *pair)
@@ -339,7 +340,7 @@ static void fill(const tuning *t, const ty_collective_calibration *calibration,
     if (kind == TY_ALL_TO_ALL || kind == TY_SEND_RECEIVE) {
         ty_collective_pair pair = exchange_pair(t, kind);
         add_pair(t, calibration, kind, pair, out);
-        if (kind == TY_ALL_TO_ALL && t->nodes == 1) { /* small messages go with flags, half of it */
+        if (kind == TY_ALL_TO_ALL && t->nodes == 1) { /* small messages use flags, half of it */
             pair.protocol = TY_NCCL_LL;
             pair.latency_s = US * (k->base_latency_us[TY_NCCL_RING][TY_NCCL_LL] +
                                    k->hop_latency_us[t->hop][TY_NCCL_RING][TY_NCCL_LL]);
