@@ -602,7 +602,7 @@ ty_status ty_layer_price_of(const ty_plan *plan, uint32_t layer, const ty_device
                        layer, plan->micro_batch_size, plan->workload->layer_count);
     l = &plan->workload->layers[layer];
     share = look_up_share(plan, layer);
-    /* The same share of its backward, counting only gradients that exist; a table's are zeroed. */
+    /* Share of backward: by parameters for tables, because it zeroes all their gradients. */
     back = ty_layer_expert_elements(plan, layer) > 0 && ty_layer_is_bag(l)
                ? ty_rank_parameter_share(plan, layer)
                : ty_rank_work_share(plan, layer);

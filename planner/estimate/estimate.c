@@ -1,14 +1,14 @@
 /*
- * The estimator: a walk of all stage replicas through `steps` steps of a program. Each stream of
- * each stage replica is a slot with a cursor; a slot runs one instruction at a time. Where cores
- * are shared, the walk goes from event to event: whatever ends lets the stage replica's own
- * streams, and the partners of a transfer or collective, try to go on. Where none can be short an
- * instruction ends its cost after the last it waits for, whatever else runs, and each stage replica
- * goes on as far as the ends that are known let it.
+ * The estimator: all stage replicas run `steps` steps of a program. Each stream of each stage
+ * replica is a slot with a cursor; a slot runs one instruction at a time. If cores are shared, the
+ * estimator advances from event to event: each end lets the stage replica's own streams, and the
+ * partners of a send/recv or collective, try to continue. If no host can be short of cores, an
+ * instruction ends its cost after the last one that it waits for, and each stage replica continues
+ * as far as the known ends allow.
  *
- * Where no cores are shared and all stages have as many replicas, replica q meets none but the
- * q-th replicas of its neighbours and the instructions of all cost the same: the first replica is
- * walked for all, and the walk does not grow with the number of devices.
+ * If also all stages have equal replicas, replica q communicates only with the q-th replicas of its
+ * neighbors, and instructions of all replicas cost the same. Then the first replica represents all,
+ * and the time does not grow with the number of devices.
  */
 #include "core_sharing.h"
 #include "ty_planner.h"
@@ -20,31 +20,32 @@ typedef enum slot_state {
     SLOT_IDLE,    /* the instruction at the cursor waits for earlier ones */
     SLOT_READY,   /* a receive whose send has not ended */
     SLOT_RUNNING, /* also a collective that waits for its members */
-    SLOT_DONE     /* all steps are behind it */
+    SLOT_DONE     /* it has run all steps */
 } slot_state;
 
 typedef struct slot {
     slot_state state;
-    uint32_t round, position; /* of the loop, and in the stream's part of the stage program */
-    double free_s;            /* end of the one before; where no cores are shared */
+    uint32_t round,
+        position;  /* round of the loop, and index in the stream's part of the stage program */
+    double free_s; /* end of the previous one; without shared cores */
 } slot;
 
-/* What all replicas of a position have in common. */
+/* Data that all replicas of a pipeline rank share. */
 typedef struct stage_walk {
-    uint32_t first_replica, replicas; /* of those that are walked */
+    uint32_t first_replica, replicas; /* of the simulated ones */
     uint32_t micro_batches;           /* of one replica */
     uint32_t lead;                    /* rounds ahead */
     const ty_stage_program *program;
     const ty_instruction_cost *costs;
     uint32_t *order;                      /* instructions by stream; those of stream s are ... */
     uint32_t starts[TY_STREAM_COUNT + 1]; /* ... order[starts[s]] to order[starts[s + 1]] */
-    uint32_t *sends; /* [stages of the position][2][micro_batches]: to the previous, to the next */
+    uint32_t *sends; /* [virtual stages][2][micro_batches]: to the previous, to the next */
 } stage_walk;
 
 typedef struct bucket_walk {
     uint32_t member_count, arrived;
     uint32_t *members; /* stage replicas, ascending */
-    double ready_s;    /* the last of those that arrived; where no cores are shared */
+    double ready_s;    /* latest arrival; without shared cores */
 } bucket_walk;
 
 typedef struct walk {
@@ -52,17 +53,17 @@ typedef struct walk {
     const ty_costs *costs;
     uint32_t steps, stage_replica_count;
     uint32_t pipeline_size, virtual_stages; /* lists of the program; stages of each */
-    bool is_folded;                         /* one replica is walked for all */
+    bool is_folded;                         /* one replica represents all */
     uint64_t step_events;                   /* instructions of all stage replicas in one step */
     stage_walk *stages;
     bucket_walk *buckets;
     uint32_t *replica_stage; /* [stage replica] */
     uint64_t *first_event;   /* [stage replica]: of its first instruction in a step */
     slot *slots;             /* [stage replica][stream] */
-    double *starts, *ends;   /* [step][stage replica][instruction]; an end < 0 has not come */
-    bool is_shared;          /* some host may be asked for more cores than it has */
-    ty_sharing sharing;      /* where it may */
-    uint32_t *called; /* elsewhere: stage replicas that may go on, in turn; [rank_count], a ring */
+    double *starts, *ends;   /* [step][stage replica][instruction]; an end < 0 is not known yet */
+    bool is_shared;          /* some host may need more cores than it has */
+    ty_sharing sharing;      /* if so */
+    uint32_t *called; /* if not: stage replicas that may continue, in turn; [rank_count], a ring */
     uint32_t first_called, called_count;
     bool *is_called; /* [stage replica] */
     ty_error *error;
@@ -77,13 +78,13 @@ static uint32_t direction_of(uint32_t from_stage, uint32_t to_stage)
     return to_stage > from_stage ? 1 : 0;
 }
 
-/* What starts when all members of a bucket are there. */
+/* Whether an instruction starts only when all members of a bucket have arrived. */
 static bool is_exchange(const ty_instruction *instruction)
 {
     return instruction->op == TY_OP_COLLECTIVE || instruction->op == TY_OP_GATHER;
 }
 
-/* Where the send of a stage's micro-batch is noted. */
+/* The stored index of the send of a stage's micro-batch. */
 static uint32_t *send_of(const walk *w, uint32_t stage, uint32_t to_next, uint32_t micro_batch)
 {
     const stage_walk *own = &w->stages[stage % w->pipeline_size];
@@ -91,7 +92,8 @@ static uint32_t *send_of(const walk *w, uint32_t stage, uint32_t to_next, uint32
                        micro_batch];
 }
 
-/* ty_program_check proves programs right; this only keeps wrong ones from reaching outside arrays.
+/* ty_program_check proves programs correct; this only keeps incorrect ones from out-of-range
+ * indices.
  */
 static ty_status check_instruction(const walk *w, uint32_t stage, const ty_instruction *instruction,
                                    const ty_instruction_cost *cost)
@@ -172,7 +174,7 @@ static uint64_t event_of(const walk *w, uint32_t step, uint32_t stage_replica, u
     return step * w->step_events + w->first_event[stage_replica] + instruction;
 }
 
-/* The step that a slot's instruction belongs to; not one of the run where the loop fills or drains.
+/* The step of a slot's instruction; outside the run while the loop fills or drains.
  */
 static uint32_t step_of(const walk *w, uint32_t slot_index)
 {
@@ -181,7 +183,7 @@ static uint32_t step_of(const walk *w, uint32_t slot_index)
     return w->slots[slot_index].round + in->lead - stage->lead;
 }
 
-/* To the next instruction of a stream. */
+/* Advances to the next instruction of a stream. */
 static void move(walk *w, uint32_t slot_index)
 {
     slot *s = &w->slots[slot_index];
@@ -195,7 +197,7 @@ static void move(walk *w, uint32_t slot_index)
         s->state = SLOT_DONE;
 }
 
-/* Over what belongs to no step of the run. */
+/* Skips instructions outside the steps of the run. */
 static void skip(walk *w, uint32_t slot_index)
 {
     while (w->slots[slot_index].state != SLOT_DONE && step_of(w, slot_index) >= w->steps)
@@ -255,7 +257,7 @@ static ty_status prepare_buckets(walk *w)
     return TY_OK;
 }
 
-/* The host of a stage replica that is walked. */
+/* The host of a simulated stage replica. */
 static uint32_t host_of(const walk *w, uint32_t stage_replica)
 {
     const uint32_t pipeline_rank = w->replica_stage[stage_replica];
@@ -263,8 +265,8 @@ static uint32_t host_of(const walk *w, uint32_t stage_replica)
                                                : stage_replica];
 }
 
-/* The most each host can be asked for: in every stream of every stage replica the greediest
- * instruction. */
+/* Maximum core demand of each host: in every stream of every stage replica, the instruction that
+ * needs most. */
 static ty_status prepare_sharing(walk *w)
 {
     const ty_costs *costs = w->costs;
@@ -284,7 +286,7 @@ static ty_status prepare_sharing(walk *w)
     }
     for (uint32_t h = 0; h < costs->host_count; h++)
         w->is_shared = w->is_shared || demand[h] > costs->host_cores[h];
-    /* Each slot uses its own stage replica's host, a send the receiver's besides. */
+    /* Each slot uses its own stage replica's host, a send also the receiver's. */
     if (w->is_shared)
         status = ty_sharing_init(&w->sharing, w->stage_replica_count * TY_STREAM_COUNT,
                                  w->stage_replica_count * (TY_STREAM_COUNT + 1), costs->host_count,
@@ -345,7 +347,7 @@ static uint32_t peer_of(const walk *w, uint32_t stage_replica, const ty_instruct
     return peer->first_replica + global % peer->replicas;
 }
 
-/* When the send that belongs to a receive has ended; < 0: it has not. */
+/* End of the send that matches a receive; < 0: not yet. */
 static double arrival_s(const walk *w, uint32_t stage_replica, uint32_t step,
                         const ty_instruction *receive)
 {
@@ -355,9 +357,9 @@ static double arrival_s(const walk *w, uint32_t stage_replica, uint32_t step,
     return send != TY_NO_INSTRUCTION ? w->ends[event_of(w, step, sender, send)] : -1;
 }
 
-/* ---- ... where cores are shared ------------------------------------------------------------ */
+/* ---- ... with shared cores ----------------------------------------------------------------- */
 
-/* The slot's instruction ends now; on to the next. */
+/* Ends the slot's instruction now and advances. */
 static void advance(walk *w, uint32_t slot_index)
 {
     const uint32_t stage_replica = slot_index / TY_STREAM_COUNT;
@@ -369,7 +371,7 @@ static void advance(walk *w, uint32_t slot_index)
     skip(w, slot_index);
 }
 
-/* All members are there: the first one's slot stands for the whole collective. */
+/* All members have arrived: the first one's slot represents the collective. */
 static void start_collective(walk *w, const bucket_walk *bucket)
 {
     uint32_t first = bucket->members[0] * TY_STREAM_COUNT + TY_STREAM_COLLECTIVE;
@@ -404,8 +406,8 @@ static void start_instruction(walk *w, uint32_t slot_index, const ty_instruction
     }
 }
 
-/* When the slot that a load fills was left in the step before; < 0: not yet. Where steps overlap it
- * is another's. */
+/* Time at which the previous step freed the slot that a load fills; < 0: not yet. If steps overlap,
+ * another step's. */
 static double left_s(const walk *w, uint32_t stage_replica, uint32_t step, uint32_t load)
 {
     const stage_walk *stage = &w->stages[w->replica_stage[stage_replica]];
@@ -416,7 +418,7 @@ static double left_s(const walk *w, uint32_t stage_replica, uint32_t step, uint3
         ->ends[event_of(w, step - 1, stage_replica, ty_program_last_pass(stage->program, load))];
 }
 
-/* Lets a slot go on if it can; true if something ended by that. */
+/* Lets a slot continue if it can; true if that ended an instruction. */
 static bool try_slot(walk *w, uint32_t slot_index)
 {
     slot *s = &w->slots[slot_index];
@@ -467,7 +469,7 @@ static void try_replica(walk *w, uint32_t stage_replica)
     }
 }
 
-/* What runs in a slot has ended: so it has for its partners. */
+/* Ends the instruction of a slot, and of its partners. */
 static void end_slot(walk *w, uint32_t slot_index)
 {
     uint32_t stage_replica = slot_index / TY_STREAM_COUNT, ignored;
@@ -490,9 +492,9 @@ static void end_slot(walk *w, uint32_t slot_index)
         try_replica(w, peer_of(w, stage_replica, instruction, &ignored));
 }
 
-/* ---- ... where all have cores enough --------------------------------------------------------- */
+/* ---- ... with enough cores for all ----------------------------------------------------------- */
 
-/* Something that a stage replica may wait for has ended. */
+/* Records an end that a stage replica may wait for. */
 static void call_replica(walk *w, uint32_t stage_replica)
 {
     if (w->is_called[stage_replica])
@@ -510,7 +512,7 @@ static void end_at(walk *w, uint32_t slot_index, uint64_t event, double end_s)
     skip(w, slot_index);
 }
 
-/* The last member of a collective has arrived. The first one's cost stands for all. */
+/* Runs a collective when its last member has arrived, at the first one's cost. */
 static void end_collective(walk *w, bucket_walk *bucket)
 {
     const uint32_t first = bucket->members[0] * TY_STREAM_COUNT + TY_STREAM_COLLECTIVE;
@@ -529,7 +531,7 @@ static void end_collective(walk *w, bucket_walk *bucket)
     }
 }
 
-/* Passes a slot's instruction if all that it waits for has ended. @return whether it did */
+/* Runs a slot's instruction if all that it waits for has ended. @return whether it did */
 static bool pass(walk *w, uint32_t stage_replica, uint32_t slot_index)
 {
     slot *s = &w->slots[slot_index];
@@ -631,7 +633,7 @@ static ty_status run(walk *w)
 
 /* ---- The answer -------------------------------------------------------------------------- */
 
-/* All events of one stage replica and step, `walked` standing for it. */
+/* All events of one stage replica and step, represented by `walked`. */
 static ty_status write_replica(const walk *w, ty_event event, uint32_t walked,
                                ty_timeline *timeline)
 {
@@ -647,7 +649,7 @@ static ty_status write_replica(const walk *w, ty_event event, uint32_t walked,
     return TY_OK;
 }
 
-/* In a timeline that is empty as yet. */
+/* Into a timeline that is still empty. */
 static ty_status write_timeline(const walk *w, ty_timeline *timeline)
 {
     ty_event event = {0};
@@ -693,7 +695,7 @@ static bool can_fold(const ty_plan *plan, const ty_costs *costs)
     return true;
 }
 
-/* Walks all steps. @param w [out] to be cleared, whatever is returned */
+/* Runs all steps. @param w [out] clear it also after a failure */
 static ty_status walk_all(walk *w, const ty_program *program)
 {
     TY_TRY(check_input(w->plan, program, w->costs, w->steps, w->error));
@@ -740,7 +742,7 @@ ty_status ty_estimate_summary(const ty_plan *plan, const ty_program *program, co
 
     if (status != TY_OK)
         goto done;
-    if (w.is_folded) { /* each replica spends its time as the first does */
+    if (w.is_folded) { /* each replica spends its time like the first */
         one.micro_batches = plan->micro_batches / plan->stages[0].replicas;
         TY_CHECK(ty_check_memory(
                      (one.stages = ty_alloc(plan->stage_count, sizeof *one.stages)) != NULL, error),

@@ -1,7 +1,7 @@
-/* The plan that needs no planning: everything on one device. */
+/* The trivial plan: everything on one device. */
 #include "candidate.h"
 
-/* A device with room for anything. Its rates are nominal: nothing is predicted from this plan. */
+/* A device with unlimited memory. Its rates are nominal: no prediction uses this plan. */
 static const ty_profile nominal_machine = {
     .cores = 1,
     .concurrent_ranks = 1,

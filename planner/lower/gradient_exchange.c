@@ -1,8 +1,8 @@
 /*
- * Gradients at the end of a step: each bucket is encoded, exchanged and decoded
- * while the layers before it are still computed, and then the weights are updated. Buckets come
- * last layer first, as backward makes them; a weight tied to another stage comes after all others
- * on both stages, so that all ranks meet their common collectives in the same order.
+ * Gradients at the end of a step: each bucket is encoded, reduced and decoded while backward
+ * computes the layers before it, and then the weights are updated. Buckets come last layer first,
+ * in the order of backward. A weight tied to another stage comes after all others on both stages,
+ * so that all ranks call their common collectives in the same order.
  */
 #include "lowering.h"
 
@@ -19,7 +19,7 @@ static bool is_own(const ty_lowering *l, const ty_bucket *bucket)
            (is_tied(bucket) && bucket->tied_stage % pipeline_size == l->pipeline_rank);
 }
 
-/* The stage of this pipeline rank that holds a bucket. */
+/* The stage of this pipeline rank with a bucket. */
 static uint32_t holder(const ty_lowering *l, const ty_bucket *bucket)
 {
     return bucket->stage % l->program->stage_count == l->pipeline_rank ? bucket->stage
@@ -37,7 +37,7 @@ ty_instruction ty_lower_bucket_instruction(const ty_lowering *l, ty_op op, uint3
     return instruction;
 }
 
-/* Encode and collective of each phase, decode; the compressor's only where there is one. */
+/* Encode and collective of each phase, decode; encode and decode only with a compressor. */
 static ty_status exchange(ty_lowering *l, uint32_t bucket_index, uint32_t backward)
 {
     const ty_bucket *bucket = &l->plan->buckets[bucket_index];
@@ -76,7 +76,7 @@ static bool is_exchanged(const ty_lowering *l, uint32_t bucket)
     return ty_bucket_device_count(l->plan, &l->plan->buckets[bucket]) > 1;
 }
 
-/* The stage's next bucket from `from` on that is exchanged, or the count. */
+/* The stage's next bucket from `from` on that is reduced, or the count. */
 static uint32_t next_exchanged(const ty_lowering *l, uint32_t stage, uint32_t from)
 {
     uint32_t bucket = ty_lower_next_bucket(l, stage, from);
@@ -86,7 +86,7 @@ static uint32_t next_exchanged(const ty_lowering *l, uint32_t stage, uint32_t fr
     return bucket;
 }
 
-/* The next one with layers of its own: experts are of the layers of the bucket before them. */
+/* The next one with layers of its own: experts belong to the layers of the bucket before them. */
 uint32_t ty_lower_next_piece(const ty_lowering *l, uint32_t stage, uint32_t from)
 {
     uint32_t bucket = next_exchanged(l, stage, from);
@@ -96,7 +96,7 @@ uint32_t ty_lower_next_piece(const ty_lowering *l, uint32_t stage, uint32_t from
     return bucket;
 }
 
-/* The bucket of the same layers' experts, where it is there and exchanged; else the count. */
+/* The bucket of the same layers' experts, if it exists and is reduced; else the count. */
 uint32_t ty_lower_experts_of(const ty_lowering *l, uint32_t bucket)
 {
     const uint32_t next = bucket + 1;
@@ -106,7 +106,7 @@ uint32_t ty_lower_experts_of(const ty_lowering *l, uint32_t bucket)
                : l->plan->bucket_count;
 }
 
-/* Weights that are averaged after local steps are known only when backward is over. */
+/* Weights that are averaged after local steps are known only after backward. */
 ty_status ty_lower_exchange_own(ty_lowering *l, uint32_t stage, uint32_t source)
 {
     for (uint32_t b = next_exchanged(l, stage, 0); b < l->plan->bucket_count;
@@ -122,7 +122,7 @@ ty_status ty_lower_scores(ty_lowering *l)
     return ty_lower_exchange_own(l, l->pipeline_rank, l->forwards[l->micro_batches - 1]);
 }
 
-/* What a piece of backward leaves to be exchanged. */
+/* Collectives of the gradients that a part of backward completes. */
 ty_status ty_lower_exchange_piece(ty_lowering *l, uint32_t bucket, uint32_t backward)
 {
     const uint32_t experts = ty_lower_experts_of(l, bucket);
@@ -133,8 +133,8 @@ ty_status ty_lower_exchange_piece(ty_lowering *l, uint32_t bucket, uint32_t back
     return status;
 }
 
-/* Tied weights go after all other buckets of the pipeline rank, so waiting for the whole backward
- * loses nothing. */
+/* Tied weights come after all other buckets of the pipeline rank, so waiting for all of backward
+ * costs no time. */
 static ty_status exchange_tied(ty_lowering *l)
 {
     for (uint32_t b = 0; b < l->plan->bucket_count; b++) {

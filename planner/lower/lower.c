@@ -1,11 +1,11 @@
-/* Plan -> program: one pipeline rank at a time, in the order its schedule asks for. */
+/* Plan -> program: one pipeline rank at a time, in the order of its schedule. */
 #include "lowering.h"
 
 #define ROW(schedule, function) [schedule] = function,
 static ty_schedule_function *const schedules[TY_SCHEDULE_COUNT] = {TY_SCHEDULE_ORDERS(ROW)};
 #undef ROW
 
-/* What lowering itself relies on; ty_plan_check says the rest, and costs a search too much. */
+/* Assumptions of lowering itself; ty_plan_check checks the rest, but is too slow for a search. */
 static ty_status check_plan(const ty_plan *plan, ty_error *error)
 {
     if ((uint32_t)plan->schedule >= TY_SCHEDULE_COUNT)
@@ -75,7 +75,7 @@ static ty_status lower_pipeline_rank(ty_lowering *l)
     TY_CHECK(ty_lower_scores(l), status, cleanup);
     TY_CHECK(ty_lower_updates(l), status, cleanup);
     TY_CHECK(ty_lower_weights_out(l), status, cleanup);
-    /* Late gradients: passes and exchanges run ahead of the updates, the last in the list. */
+    /* Stale gradients: passes and collectives run ahead of the updates, the last in the list. */
     ty_stage_program *list = &l->program->stages[l->pipeline_rank];
     for (uint32_t i = 0; i < list->instruction_count; i++)
         if (list->instructions[i].op != TY_OP_UPDATE)
@@ -126,7 +126,7 @@ static ty_status find_transfers(ty_lowering *l)
     return TY_OK;
 }
 
-/* A program without the digest of its plan: nobody else sees it. */
+/* A program without the digest of its plan, for internal use. */
 static ty_status unsigned_new(const ty_plan *plan, ty_program **out, ty_error *error)
 {
     ty_program *program = ty_alloc(1, sizeof *program);

@@ -1,9 +1,9 @@
-/* The passes of a micro-batch: what it loads or receives, its layers, and what it sends. The last
- * backward is cut at bucket boundaries, so that each bucket leaves as soon as it is complete. */
+/* The passes of a micro-batch: load or receive, layers, send. The last backward is split at bucket
+ * boundaries, so that each bucket is reduced as soon as it is complete. */
 #include "lowering.h"
 
 /* The input stream may be this many micro-batches ahead of the forwards: one batch is used while
-   the next is assembled, so two buffers do. */
+ * the next is assembled, so two buffers are enough. */
 #define LOAD_AHEAD 2
 
 #define LABEL_BYTES 4 /* class or token index, int32 */
@@ -18,13 +18,13 @@ static bool is_last_stage(const ty_lowering *l, ty_lower_pass pass)
     return pass.stage + 1 == l->plan->stage_count;
 }
 
-/* Where a stage's forwards are noted. */
+/* The stored indices of a stage's forwards. */
 static uint32_t *forwards_of(const ty_lowering *l, uint32_t stage)
 {
     return &l->forwards[(size_t)(stage / l->program->stage_count) * l->micro_batches];
 }
 
-/* The transfer across the cut between two neighboring stages, either way. */
+/* The send across the cut between two neighboring stages, either way. */
 static ty_instruction transfer(const ty_lowering *l, ty_op op, ty_lower_pass pass,
                                ty_direction direction, uint32_t peer_stage)
 {
@@ -36,8 +36,8 @@ static ty_instruction transfer(const ty_lowering *l, ty_op op, ty_lower_pass pas
     return instruction;
 }
 
-/* The first stage reads whole samples, or makes them. A last stage that is not the first reads
-   labels only, which may be stored more tightly than they are used. */
+/* The first stage reads samples and labels, or generates them. A last stage that is not the first
+ * reads only labels, which may be stored in fewer bytes than they are used. */
 static ty_status lower_load(ty_lowering *l, ty_lower_pass pass, uint32_t *index)
 {
     const ty_workload *workload = l->plan->workload;
@@ -76,7 +76,7 @@ static bool has_backward(const ty_lowering *l, uint32_t stage)
     return first_backward(l, stage) < s->first_layer + s->layer_count;
 }
 
-/* The layers of a stage that a pass of an operation has. */
+/* The layers of a stage that an operation's pass covers. */
 static void range_of(const ty_lowering *l, ty_op op, uint32_t stage, uint32_t *first, uint32_t *end)
 {
     const ty_plan_stage *s = &l->plan->stages[stage];
@@ -85,7 +85,7 @@ static void range_of(const ty_lowering *l, ty_op op, uint32_t stage, uint32_t *f
     *end = s->first_layer + s->layer_count;
 }
 
-/* Layers [first, end) in one instruction, or in pieces after their gathers. */
+/* Layers [first, end) in one instruction, or in parts after their all-gathers. */
 static ty_status lower_range(ty_lowering *l, ty_op op, ty_lower_pass pass, uint32_t first,
                              uint32_t end, const uint32_t waits[2], uint32_t *index)
 {
@@ -108,8 +108,8 @@ static ty_status bare_pass(ty_lowering *l, ty_op op, ty_lower_pass pass)
 
 /* ---- Segments ------------------------------------------------------------------------------ */
 
-/* Whether the stage's last pass so far was the forward of this very micro-batch, and left what its
- * backward needs of the last segment. */
+/* Whether the stage's last pass so far was the forward of the same micro-batch, so that the
+ * activations of the last segment still exist. */
 static bool is_served_by_forward(const ty_lowering *l, ty_lower_pass pass)
 {
     const ty_stage_program *list = &l->program->stages[l->pipeline_rank];
@@ -126,8 +126,8 @@ static bool is_served_by_forward(const ty_lowering *l, ty_lower_pass pass)
     return false;
 }
 
-/* Of the segment that ends before layer `end`, if one does. Waits for nothing: it may run while the
- * gradient is still on its way. */
+/* Recomputes the segment that ends before layer `end`, if any. It has no waits: it may run while
+ * the gradient is still in transit. */
 static ty_status lower_recompute(ty_lowering *l, ty_lower_pass pass, uint32_t end)
 {
     const ty_plan_stage *stage = stage_of(l, pass);
@@ -160,7 +160,7 @@ static ty_status backward_range(ty_lowering *l, ty_op op, ty_lower_pass pass, ui
     return TY_OK;
 }
 
-/* All of a stage. */
+/* Recomputes all of a stage. */
 static ty_status lower_pass(ty_lowering *l, ty_op op, ty_lower_pass pass, const uint32_t waits[2],
                             uint32_t *index)
 {
@@ -198,7 +198,7 @@ ty_status ty_lower_forward(ty_lowering *l, ty_lower_pass pass)
 static ty_status send_gradient(ty_lowering *l, ty_lower_pass pass, uint32_t backward)
 {
     ty_instruction send;
-    /* A gradient crosses the cut before a stage where something before it is trained. */
+    /* A gradient crosses the cut before a stage if a layer before it is trained. */
     if (pass.stage == 0 || l->first_backward >= l->plan->stages[pass.stage].first_layer)
         return TY_OK;
     send = transfer(l, TY_OP_SEND, pass, TY_GRADIENT, pass.stage - 1);
@@ -220,8 +220,8 @@ static ty_status lower_backward_inputs(ty_lowering *l, ty_lower_pass pass, uint3
 
 /* ---- The last backward -------------------------------------------------------------------- */
 
-/* Where the piece that ends before `end` starts: at its bucket, or where backward ends for the last
-   piece, which takes the layers before the first bucket along since they have no gradients. */
+/* First layer of the part that ends before `end`: the start of its bucket. For the last part, the
+ * end of backward: it includes the layers before the first bucket, which have no gradients. */
 static ty_status piece_start(const ty_lowering *l, uint32_t own, uint32_t bucket, bool is_final,
                              uint32_t end, uint32_t *first)
 {
@@ -264,7 +264,7 @@ static ty_status last_backward(ty_lowering *l, ty_op op, ty_lower_pass pass, uin
 
 /* ---- Backward ------------------------------------------------------------------------------ */
 
-/* All gradients of a stage, or those of activations alone. */
+/* All gradients of a stage, or only those of activations. */
 static ty_status backward(ty_lowering *l, ty_op op, ty_lower_pass pass, bool is_last)
 {
     uint32_t waits[2] = {TY_NO_INSTRUCTION, TY_NO_INSTRUCTION}, last;
@@ -315,7 +315,7 @@ uint32_t ty_lower_warmup(const ty_lowering *l)
 
 /* ---- Actors ---------------------------------------------------------------------------------- */
 
-/* Weights of the step that ends go over the cut, in one message or in parts. */
+/* Sends the weights of the ending step across the cut, in one message or in parts. */
 static ty_status lower_weights(ty_lowering *l, ty_op op, const uint32_t *wait, uint32_t *indices)
 {
     for (uint32_t m = 0; m < ty_plan_policy_messages(l->plan, l->pipeline_rank); m++) {
@@ -329,7 +329,7 @@ static ty_status lower_weights(ty_lowering *l, ty_op op, const uint32_t *wait, u
     return TY_OK;
 }
 
-/* In a round first come the weights of step t, then samples of step t + 1 + lag are made with
+/* In a round, actors receive the weights of step t, then generate samples of step t + 1 + lag with
  * them. */
 ty_status ty_lower_actors(ty_lowering *l)
 {

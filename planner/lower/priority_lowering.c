@@ -1,8 +1,8 @@
 /*
- * A program with an order of exchanges, made from the one without: the loop of steps is cut in
- * front of the last backward instead of the first forward. Then come the exchanges, in the plan's
- * order, each as soon as its gradients are there; and the next step's passes, of which the first
- * forward is cut where buckets begin, so that each piece follows the update of its own bucket.
+ * Builds a program with a priority order of collectives from the one without: the loop of steps
+ * begins before the last backward instead of the first forward. Then come the collectives in the
+ * plan's order, each as soon as its gradients are ready, and the next step's passes. Their first
+ * forward is split where buckets begin, so that each part follows the update of its own bucket.
  */
 #include "lowering.h"
 
@@ -13,13 +13,13 @@
 typedef struct turning {
     ty_lowering *l;
     const ty_stage_program *old;
-    uint32_t *places; /* [instructions of the old list]: where they are now, the last piece;
+    uint32_t *places; /* [instructions of the old list]: new index of the last part;
                          TY_NO_INSTRUCTION: not yet */
     uint32_t last_micro_batch, first_micro_batch;
     uint32_t exchanged; /* of the order */
 } turning;
 
-/* One of the old list, or a piece of it. */
+/* Appends an instruction of the old list, or a part of it. */
 static ty_status put(turning *t, uint32_t old, const ty_instruction *as, bool has_waits)
 {
     uint32_t waits[8], count = 0;
@@ -34,7 +34,7 @@ static ty_status put(turning *t, uint32_t old, const ty_instruction *as, bool ha
     return ty_lower_append(t->l, as, waits, count, &t->places[old]);
 }
 
-/* Whether all that an exchange of a bucket begins with is in the new list. */
+/* Whether all that the first collective of a bucket waits for is in the new list. */
 static bool is_ready(const turning *t, uint32_t bucket)
 {
     for (uint32_t i = 0; i < t->old->instruction_count; i++) {
@@ -68,7 +68,7 @@ static bool is_last_backward(const turning *t, const ty_instruction *in)
     return in->op == TY_OP_BACKWARD && in->micro_batch == t->last_micro_batch;
 }
 
-/* The step's last backward, each piece followed by the exchanges whose turn it is. */
+/* The step's last backward, each part followed by the collectives that are next in order. */
 static ty_status put_backward(turning *t)
 {
     const ty_plan *plan = t->l->plan;
@@ -83,8 +83,8 @@ static ty_status put_backward(turning *t)
     return TY_OK;
 }
 
-/* The first forward of the next step, cut where buckets begin, behind their updates: buckets lie
- * from the last layer to the first. */
+/* The first forward of the next step, split where buckets begin, after their updates: buckets are
+ * ordered from the last layer to the first. */
 static ty_status put_first_forward(turning *t, uint32_t index)
 {
     const ty_plan *plan = t->l->plan;

@@ -1,10 +1,10 @@
 /*
- * One forward, one backward, flushed at the end of the step: a stage keeps only as many
- * micro-batches in flight as it takes to keep the stages behind it busy.
- * Source: Narayanan et al., "PipeDream", SOSP 2019, section 3.2, for the number of warm-up
- * forwards with unequal replicas; the flush is that of PipeDream-2BW (ICML 2021), section 2.2.
+ * One forward, one backward, flushed at the end of the step: a stage has only as many in-flight
+ * micro-batches as keep the stages after it busy. Source: Narayanan et al., "PipeDream", SOSP 2019,
+ * section 3.2, for the number of warm-up forwards with unequal replicas; the flush is that of
+ * PipeDream-2BW (ICML 2021), section 2.2.
  *
- * Free of deadlock: with A_i = R - 1 - (ranks of earlier stages), w_i r_i <= A_i < (w_i + 1) r_i
+ * Free of deadlock: with A_i = R - 1 - (replicas of earlier stages), w_i r_i <= A_i < (w_i + 1) r_i
  * and A_(i+1) = A_i - r_i. So w_(i+1) r_(i+1) < (w_i + 1) r_i: what stage i+1 needs before its
  * backward of a micro-batch never waits for that backward.
  */

@@ -1,7 +1,7 @@
 /*
- * GPipe: fill the pipe with all forwards, then drain it backwards.
- * Source: Huang et al., "GPipe", NeurIPS 2019, section 2.2. Backwards go in reverse order, so the
- * last micro-batch's stash, the freshest, is freed first.
+ * GPipe: all forwards, then all backwards. Source: Huang et al., "GPipe", NeurIPS 2019, section
+ * 2.2. Backwards are in reverse order, so the activations of the last micro-batch, the newest, are
+ * freed first.
  */
 #include "lowering.h"
 

@@ -1,14 +1,14 @@
 /*
- * Interleaved 1F1B: a pipeline rank holds several stages, far apart in the network, so that the
- * pipe fills with small stages and the bubble shrinks by their number. Source: Narayanan et al.,
+ * Interleaved 1F1B: a pipeline rank has several virtual stages, far apart in the model, so that
+ * warm-up uses small stages and the bubble shrinks by their number. Source: Narayanan et al.,
  * "Efficient Large-Scale Language Model Training on GPU Clusters", SC 2021, section 2.2:
- * micro-batches go in groups as large as the pipe is deep; a group passes all stages of a pipeline
- * rank before the next group.
+ * micro-batches run in groups of PP; a group passes all virtual stages of a pipeline rank before
+ * the next group.
  */
 #include "lowering.h"
 
-/* The n-th pass of a pipeline rank: which stage, which micro-batch. Backward goes through the
-   stages in reverse. */
+/* Stage and micro-batch of the n-th pass of a pipeline rank. Backward visits the stages in reverse.
+ * */
 static ty_lower_pass nth_pass(const ty_lowering *l, uint32_t n, bool is_backward)
 {
     const uint32_t pipeline_size = l->program->stage_count,

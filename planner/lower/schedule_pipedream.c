@@ -1,9 +1,9 @@
 /*
- * One forward, one backward without a flush: while a step's micro-batches go back, those of the
- * next steps are on their way. Each pipeline rank runs as many micro-batches ahead as 1F1B warms
- * up. Source: Narayanan et al., "PipeDream", SOSP 2019, section 3.2; with two versions of the
- * weights, each used for a whole step, PipeDream-2BW (ICML 2021), section 3.1, where a step must
- * have at least as many micro-batches as the pipe is deep.
+ * One forward, one backward without a flush: backwards of one step overlap with forwards of the
+ * next. Each pipeline rank runs as many micro-batches ahead as 1F1B has warm-up forwards. Source:
+ * Narayanan et al., "PipeDream", SOSP 2019, section 3.2; with two versions of the weights, each
+ * used for a full step, PipeDream-2BW (ICML 2021), section 3.1, in which a step must have at least
+ * PP micro-batches.
  */
 #include "lowering.h"
 

@@ -1,16 +1,16 @@
 /*
- * Zero bubble: the gradients of weights, for which nobody waits, are put off, so that those of
- * activations leave earlier and the end of the step is filled.
- * Source: Qi et al., "Zero Bubble Pipeline Parallelism", ICLR 2024, its handcrafted schedules.
+ * Zero bubble: gradients of weights, which no stage waits for, are deferred, so that those of
+ * activations are sent earlier and the end of the step is filled. Source: Qi et al., "Zero Bubble
+ * Pipeline Parallelism", ICLR 2024, its handcrafted schedules.
  *
- * - H1 ("zb-h1"): the n-th pipeline rank puts off n of them, and has as many micro-batches in
- * flight as the first of 1F1B, p of p pipeline ranks. The bubble is (p - 1)(f + b - w) a step, w
+ * - H1 ("zb-h1"): the n-th pipeline rank defers n of them, and has as many in-flight micro-batches
+ * as the first rank of 1F1B: p with p pipeline ranks. The bubble per step is (p - 1)(f + b - w), w
  * being the weights' part.
  * - H2 ("zb-2p"): twice as many forwards come before the first backward, and twice as many weights'
- *   parts are put off: 2p - 1 in flight everywhere, fewer than the 2p that the paper's ZB-2P was
- *   measured with. With 2p micro-batches and more each pipeline rank works an f behind the one
- * before it at both ends of a step: the bubble is (p - 1)(f + b - 2w), or none. So nothing at the
- * end of a step may wait for all pipeline ranks.
+ * parts are deferred: 2p - 1 in flight on every rank, fewer than the 2p in the paper's measurements
+ * of ZB-2P. With at least 2p micro-batches, each pipeline rank runs an f later than the one before
+ * it at both ends of a step: the bubble is (p - 1)(f + b - 2w), or none. So nothing at the end of a
+ * step may wait for all pipeline ranks.
  */
 #include "lowering.h"
 

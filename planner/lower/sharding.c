@@ -1,8 +1,8 @@
 /*
- * ZeRO: where sharded weights come together again. Source: Rajbhandari et al., "ZeRO", SC 2020,
- * sections 5 and 7. With ZeRO 1 and 2 each bucket is gathered once a step, before the first
- * forward; with ZeRO 3 before every pass, at most two buckets ahead of the compute stream, since
- * what is gathered is given up again.
+ * ZeRO: all-gathers of sharded weights. Source: Rajbhandari et al., "ZeRO", SC 2020, sections 5 and
+ * 7. With ZeRO 1 and 2 each bucket is gathered once per step, before the first forward; with ZeRO 3
+ * before every pass, at most two buckets ahead of the compute stream, because gathered weights are
+ * freed after use.
  */
 #include "lowering.h"
 
@@ -18,8 +18,8 @@ static bool is_piece(const ty_lowering *l, uint32_t bucket)
     return is_sharded(l, bucket) && !ty_bucket_is_beside(l->plan, bucket);
 }
 
-/* Sharded buckets of a stage, from its first layer up, as the plan has them from its last down;
-   without those of experts, which go with the bucket of their layers. NULL: none, or no memory. */
+/* Sharded buckets of a stage, from its first layer up (in the plan, from its last down), without
+ * those of experts, which follow the bucket of their layers. NULL: none, or no memory. */
 static uint32_t *ascending_buckets(const ty_lowering *l, uint32_t stage, uint32_t *count)
 {
     const uint32_t none = l->plan->bucket_count;
@@ -111,8 +111,8 @@ void ty_lower_forget_gathered(ty_lowering *l)
         l->together[k] = (ty_lower_gathered){l->plan->bucket_count, TY_NO_INSTRUCTION};
 }
 
-/* With ZeRO 3 a bucket's weights are brought together unless they are; the one that was used
- * longest ago is given up for it first. */
+/* With ZeRO 3, gathers a bucket's weights unless they are gathered already; the least recently used
+ * bucket is freed first. */
 static ty_status bring_together(ty_lowering *l, ty_lower_pass pass, uint32_t bucket,
                                 ty_lower_gathered **out)
 {
@@ -136,8 +136,8 @@ static ty_status bring_together(ty_lowering *l, ty_lower_pass pass, uint32_t buc
     return status;
 }
 
-/* Layers of the piece that starts with the n-th of `count` ascending buckets, of those from `first`
- * to `end`; the first bucket has what is before it, too. */
+/* Layers of the part that starts with the n-th of `count` ascending buckets, within [first, end);
+ * the first bucket also has the layers before it. */
 static void piece_range(const ty_lowering *l, const uint32_t *buckets, uint32_t count, uint32_t n,
                         uint32_t *first, uint32_t *end)
 {
@@ -151,7 +151,7 @@ ty_status ty_lower_gathered_range(ty_lowering *l, ty_op op, ty_lower_pass pass, 
                                   uint32_t end, const uint32_t waits[2], uint32_t *index)
 {
     const bool is_upward = op == TY_OP_FORWARD || op == TY_OP_RECOMPUTE;
-    /* gathers run in order: who waits for the last waits for all */
+    /* all-gathers run in order: a wait for the last is a wait for all */
     const bool gathers_first = l->plan->zero < 3 && ty_stack_of(l->plan)->gather_hidden <= 0;
     uint32_t count = 0, behind[3] = {waits[0], waits[1], TY_NO_INSTRUCTION};
     uint32_t *buckets = ascending_buckets(l, pass.stage, &count);

@@ -4,7 +4,7 @@
 
 #include <math.h>
 
-/* Bytes of a number that entered a narrow product and is kept so; 0: none is. */
+/* Bytes of a number that entered a narrow product and is stored that way; 0: none. */
 static double narrow_bytes(const stage_memory *m)
 {
     return m->stack->narrow_copies * ty_precision_narrow_bytes(m->plan->workload->precision);
@@ -18,20 +18,20 @@ static double second_bytes(const stage_memory *m)
     return narrow > 0 ? narrow : m->plan->workload->element_bytes;
 }
 
-/* Samples of one rank: a share of a sequence counts as a share of a sample. */
+/* Samples of one rank: a fraction of a sequence counts as a fraction of a sample. */
 static double rank_samples(const stage_memory *m)
 {
     return m->samples / ty_plan_parallel_size(m->plan, TY_EXPERT_PARALLEL) /
            ty_plan_parallel_size(m->plan, TY_CONTEXT_PARALLEL);
 }
 
-/* And of a layer that tensor-parallel ranks shard. */
+/* Samples of one rank, for a layer that tensor-parallel ranks shard. */
 static double sharded_samples(const stage_memory *m, uint32_t layer)
 {
     return m->samples * ty_rank_work_share(m->plan, layer);
 }
 
-/* The share of activations between layers that tensor-parallel ranks shard. */
+/* This rank's share of activations between tensor-parallel layers. */
 static double along_sequence(const stage_memory *m)
 {
     return m->plan->sequence_parallel ? 1.0 / ty_plan_parallel_size(m->plan, TY_TENSOR_PARALLEL)
@@ -67,7 +67,7 @@ static double output_bytes(const stage_memory *m, uint32_t layer)
                       : rank_samples(m) * (is_whole ? 1 : along_sequence(m)));
 }
 
-/* Scores of attention: the softmax's result, and of dropout its mask and its result. */
+/* Scores of attention: the softmax's result, and dropout's mask and result. */
 static double score_bytes(const stage_memory *m, uint32_t layer)
 {
     const double element = m->plan->workload->element_bytes;
@@ -91,7 +91,8 @@ static double activation_bytes(const stage_memory *m, uint32_t layer)
     return sharded_samples(m, layer) * second_bytes(m) * numbers_of(m, layer).second;
 }
 
-/* Kept inside a layer, besides its input. Fused attention's backward reads its sum too. */
+/* Stored inside a layer, in addition to its input. Fused attention's backward also reads its sum.
+ * */
 static double inner_bytes(const stage_memory *m, uint32_t layer)
 {
     const ty_layer *l = memory_layer(m, layer);
@@ -114,7 +115,8 @@ static double inner_bytes(const stage_memory *m, uint32_t layer)
 }
 
 /* While a layer's backward runs: gradients of its output, of its input and of its widest tensor,
- * rows whole where ranks shard them between layers; of a loss the gradient of the scores. */
+ * with unsharded rows if ranks shard them between layers; for a loss, the gradient of the scores.
+ * */
 static double working_bytes(const stage_memory *m, uint32_t layer)
 {
     const double element = m->plan->workload->element_bytes;
@@ -135,8 +137,8 @@ static void forget_tensors(const stage_memory *m)
         m->layers[i].is_seen[0] = m->layers[i].is_seen[1] = false;
 }
 
-/* A tensor for one more reader: all that read it narrow share a copy, all others share one. Routers
- * of experts keep it unconverted. */
+/* A tensor with one more reader: all narrow readers share a copy, all others share one. Routers of
+ * experts store it unconverted. */
 static double tensor_bytes(const stage_memory *m, uint32_t reader, uint32_t tensor)
 {
     const ty_workload *w = m->plan->workload;
@@ -162,7 +164,7 @@ static double input_bytes(const stage_memory *m, uint32_t layer)
     return bytes;
 }
 
-/* Bytes of a micro-batch that layers [first, end) keep until its backward. */
+/* Bytes of a micro-batch that layers [first, end) store until its backward. */
 static double kept_bytes(const stage_memory *m, uint32_t first, uint32_t end)
 {
     double bytes = 0;
@@ -175,7 +177,7 @@ static double kept_bytes(const stage_memory *m, uint32_t first, uint32_t end)
     return bytes;
 }
 
-/* Outputs that enter a segment, each once. */
+/* Inputs of a segment, each once. */
 static double entering_bytes(const stage_memory *m, uint32_t first, uint32_t end)
 {
     double bytes = 0;

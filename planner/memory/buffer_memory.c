@@ -7,11 +7,11 @@
 
 /* Staging for a message that arrives before its slot is free, and for one that leaves. */
 #define STAGING_BUFFERS 2
-/* A ring reduces one piece while the next arrives. */
+/* A ring reduces one chunk while the next arrives. */
 #define RING_PIECES 2
 /* Autograd: activation and gradient, each way. */
 #define MESSAGES 4
-/* Weights that frameworks gather at once with ZeRO 3: the layer at work and the next. */
+/* Weights that frameworks gather at once with ZeRO 3: the current layer and the next. */
 #define GATHERED_LAYERS 2
 
 double ty_memory_transfer(const stage_memory *m, uint32_t stage, ty_direction direction)
@@ -29,8 +29,8 @@ static bool is_exchanged_here(const stage_memory *m, const ty_bucket *bucket)
            ty_bucket_device_count(m->plan, bucket) > 1;
 }
 
-/* Scratch of a collective: a tree, an all-to-all and servers receive whole payloads, a ring pieces;
- * what is gathered arrives in place. */
+/* Scratch of a collective: a tree, an all-to-all and servers receive full payloads, a ring chunks;
+ * an all-gather receives in place. */
 static double collective_scratch(const stage_memory *m, const ty_bucket *bucket, uint32_t phase)
 {
     const double wire = (double)ty_plan_exchange_bytes(m->plan, bucket, phase);
@@ -44,7 +44,7 @@ static double collective_scratch(const stage_memory *m, const ty_bucket *bucket,
     return fmin(wire, RING_PIECES * wire / ty_bucket_device_count(m->plan, bucket));
 }
 
-/* Buckets are exchanged one after the other, so the largest scratch serves all. */
+/* Buckets are reduced one after another, so the largest scratch serves all. */
 static double bucket_buffers(const stage_memory *m)
 {
     double largest = 0;
@@ -78,7 +78,7 @@ double ty_memory_compression(const stage_memory *m)
 /* ---- Ranks of a stage replica ---------------------------------------------------------------- */
 
 /* Tables that expert-parallel ranks shard: per slot the indices of all ranks' samples, vectors of
- * all samples or their gradients, and unless those are summed in place the own ones. */
+ * all samples or their gradients, and, unless these are summed in place, the rank's own. */
 static double table_buffers(const stage_memory *m)
 {
     const ty_table_exchange tables = ty_plan_tables(m->plan);
@@ -90,7 +90,7 @@ static double table_buffers(const stage_memory *m)
         return 0;
     if (m->plan->table_shard != TY_TABLES_ROW)
         vectors += own * (double)tables.numbers;
-    if (ty_schedule_at(m->plan->schedule)->splits_backward) /* kept for the second part */
+    if (ty_schedule_at(m->plan->schedule)->splits_backward) /* stored for the second part */
         indices += m->samples * (double)tables.own_numbers;
     return m->slots * indices * TY_GRADIENT_ELEMENT_BYTES +
            vectors * m->plan->workload->element_bytes;
@@ -110,9 +110,9 @@ void ty_memory_expert_rows(const stage_memory *m, uint32_t layer, double *own, d
     *most = (double)ty_rank_expert_rows(rows, chosen, a[TY_EXPERTS], ranks);
 }
 
-/* Bytes of one inner collective: an all-gather ends with all, keys and values of a sequence are
- * also in the order in which context-parallel ranks exchange them. What is summed in place has no
- * buffer. */
+/* Bytes of one inner collective: an all-gather's result is the full tensor; keys and values of a
+ * sequence are also stored in the order in which context-parallel ranks send them. Sums in place
+ * have no buffer. */
 static double inner_buffer(const stage_memory *m, const ty_inner_collective *inner)
 {
     if (inner->kind == TY_ALL_REDUCE)
@@ -123,8 +123,8 @@ static double inner_buffer(const stage_memory *m, const ty_inner_collective *inn
 }
 
 /* One layer at a time: sequences gathered and scattered by context and sequence parallelism, tokens
- * on their way to experts and back. On accelerators the latter are the rows that arrive, and
- * gradients of experts' outputs. */
+ * sent to experts and back. On accelerators the latter are the received rows, and gradients of
+ * experts' outputs. */
 static double rank_buffers(const stage_memory *m)
 {
     double largest = 0, own, most;
@@ -150,8 +150,8 @@ static double rank_buffers(const stage_memory *m)
 
 /* ---- ZeRO ------------------------------------------------------------------------------------ */
 
-/* Weights of sharded buckets that are whole at a time: the one in use and the next, which take
- * turns in two places; likewise the experts of their layers. @param narrow [out] the largest bucket
+/* Weights of sharded buckets that are gathered at a time: the one in use and the next, alternating
+ * in two buffers; likewise the experts of their layers. @param narrow [out] the largest bucket
  */
 static double whole_at_once(const stage_memory *m, double *largest)
 {
@@ -172,8 +172,9 @@ static double whole_at_once(const stage_memory *m, double *largest)
     return places[0][0] + places[0][1] + places[1][0] + places[1][1];
 }
 
-/* Weights with ZeRO 3, as passes read them, and gradients between backward and their exchange.
- * Weights of 16 bits arrive together, a bucket at a time, before they go where they are read. */
+/* Weights with ZeRO 3, as passes read them, and gradients between backward and their
+ * reduce-scatter. 16-bit weights are gathered one bucket at a time, then copied to where they are
+ * read. */
 static double gathered(const stage_memory *m)
 {
     const double element = m->plan->workload->element_bytes;

@@ -1,4 +1,5 @@
-/* Layer kinds in the memory model: a row per kind, and the numbers inside those that have some. */
+/* Layer kinds in the memory model: one row per kind, and the numbers inside kinds that have some.
+ * */
 #include "cost/kernels.h"
 #include "memory/memory.h"
 
@@ -14,7 +15,7 @@ static double tokens_in(const ty_workload *w, uint32_t layer)
     return ty_memory_tokens(ty_layer_input_shape(w, layer, 0));
 }
 
-/* A gate is a product of its own. */
+/* A gate is a separate product. */
 static double products(const ty_layer *l)
 {
     return l->attributes[TY_IS_GATED] != 0 ? 2 : 1;

@@ -1,17 +1,17 @@
-/* Copies that cuDNN makes, and its partial sums: scratch.h has the source. */
+/* cuDNN's copies and partial sums: scratch.h has the source. */
 #include "memory/scratch.h"
 
-/* Channels of samples that are read as they are, in fp32. */
+/* Channels of samples that fp32 kernels read without a copy. */
 #define FEW_CHANNELS 4
 /* A filter of 3 x 3 as a tile of 4 x 4. */
 #define TILE_NUMBERS UINT64_C(16)
-/* Groups of which planes are made at a time; in 16 bits fewer are copied. */
+/* Groups whose planes are copied at a time; in 16 bits fewer are copied. */
 #define GROUPS_AT_ONCE 8
-/* Of groups tensor cores' channels are multiples of so many, without groups of so many bytes. */
+/* Multiples of channels for tensor cores: this number with groups, this number of bytes without. */
 #define GROUP_MULTIPLE 4
 #define MULTIPLE_BYTES 16
-/* Parts that pixels are divided into, about as many as a device has processors, and what sums of
- * all take at the most. */
+/* Parts into which pixels are split, about one per processor of a device, and the maximum size of
+ * all their sums. */
 #define MOST_PARTS 128
 #define MOST_SUMS_BYTES (UINT64_C(40) << 20)
 
@@ -58,7 +58,7 @@ static bool is_by_channel(const ty_convolution *c)
     return c->groups > 1 && c->groups == c->in_channels;
 }
 
-/* Copies beyond the limit are not made: an engine that needs none is taken. */
+/* cuDNN makes no copies beyond the limit: it uses an engine that needs none. */
 static uint64_t within_limit(uint64_t bytes)
 {
     return bytes <= TY_CONVOLUTION_SCRATCH_LIMIT ? bytes : 0;

@@ -19,7 +19,7 @@ memory_states ty_memory_states(const ty_plan *plan, const memory_weights *w)
     const double weights = plan->zero < 3 ? 0 : is_copy_alone ? w->sharded : w->elsewhere;
 
     return (memory_states){
-        .weights = fmax(0, w->all - weights), /* ranks may have roundings of a share whole */
+        .weights = fmax(0, w->all - weights), /* rounding may give all to some ranks */
         .gradients = (1.0 + plan->staleness) *
                      (w->trained - (shards_gradients ? w->elsewhere : 0)) / element *
                      stack->gradient_bytes,
@@ -28,7 +28,7 @@ memory_states ty_memory_states(const ty_plan *plan, const memory_weights *w)
 }
 
 /* Whether no earlier layer of the stage uses the same matrix of a layer before the stage: several
- * users have one copy. */
+ * users share one copy. */
 static bool is_first_user(const stage_memory *m, uint32_t user)
 {
     uint32_t earlier = m->first;
@@ -70,7 +70,7 @@ static memory_weights weights_of(const stage_memory *m)
 
 /* ---- Actors ---------------------------------------------------------------------------------- */
 
-/* Batches that actors have room for: one is sent while the next is played (execute/). */
+/* Batches that actors can store: one is sent while the next is generated (execute/). */
 #define ACTOR_BATCHES 2
 
 static double batch_bytes(const ty_plan *plan)
@@ -78,7 +78,7 @@ static double batch_bytes(const ty_plan *plan)
     return (double)plan->micro_batch_size * (double)ty_workload_episode_bytes(plan->workload);
 }
 
-/* Of whoever plays: the weights once more, and what their layers make of one step. */
+/* Of ranks that run episodes: a second copy of the weights, and the layers' outputs of one step. */
 static void add_player(const ty_plan *plan, ty_memory_use *use)
 {
     const ty_workload *w = plan->workload;
@@ -90,8 +90,8 @@ static void add_player(const ty_plan *plan, ty_memory_use *use)
     use->parameter_bytes += ty_workload_parameter_bytes(w, 0, w->layer_count);
     use->gradient_bytes += ty_workload_parameter_bytes(w, 0, w->layer_count); /* there, unused */
     use->activation_bytes += (uint64_t)(outputs / steps * plan->micro_batch_size);
-    /* Sets of weights that may be on their way at once: those of a step, of the next, and of as
-     * many as actors are ahead. */
+    /* Sets of weights that may be in transit at once: those of a step, of the next, and of every
+     * step of lag. */
     const double set = (double)ty_plan_policy_bytes(plan) * ty_plan_policy_messages(plan, 0);
     use->communication_bytes += (uint64_t)(set * (plan->lag + 3));
 }
@@ -172,8 +172,8 @@ static void activations_of(const stage_memory *m, double *slot, double *once)
                                             : ty_worker_activations)(m, slot, once);
 }
 
-/* The network as one stage: what a stage adds at its ends are copies of images, tensors that are
- * read twice, and more. */
+/* The model as one stage: at its ends, a stage only adds bytes, such as copies of images and
+ * tensors that are read twice. */
 ty_status ty_memory_least_slots(const ty_plan *plan, uint32_t *devices, double *bytes,
                                 ty_error *error)
 {
@@ -238,7 +238,7 @@ ty_status ty_stage_memory(const ty_plan *plan, const ty_program *program, uint32
         activations_of(&m, &slots[s / positions], &once);
         most = fmax(most, once);
     }
-    /* All stages' slots together at the fullest moment. */
+    /* Peak of all virtual stages' slots together. */
     activations = ty_program_peak_stash(program, position, slots) + most;
     if (!(weights + gradients + optimizer + activations + communication + compression < LARGEST)) {
         status = ty_fail(error, TY_EINVAL, "stage %u: needs more than 2^53 bytes", stage);

@@ -1,11 +1,11 @@
-/* Activations as trainyard-worker allocates them, per sample: every layer keeps its output and what
- * else its backward reads. */
+/* Activations as trainyard-worker allocates them, per sample: every layer stores its output and all
+ * else that its backward reads. */
 #include "cost/kernels.h"
 #include "memory/memory.h"
 
 #include <math.h>
 
-/* The CPU backend pools the images of a convolution in pieces of this size at least
+/* Minimum chunk size in which the CPU backend pools the images of a convolution
  * (execute/cpu/cpu_conv2d.c). */
 #define PIECE_BYTES (512 << 10)
 #define PIECE_PIXELS 2048
@@ -89,8 +89,8 @@ static bool has_two_orders(const ty_shape *shape)
            shape->dimensions[1] * shape->dimensions[2] > 1;
 }
 
-/* The convolution whose images only a pool reads, through a rectifier perhaps: they never exist all
- * at once. TY_NO_LAYER: there is none. */
+/* The convolution whose images only a pool reads, possibly through a rectifier: they never exist
+ * all at once. TY_NO_LAYER: none. */
 static uint32_t pooled_convolution(const stage_memory *m, uint32_t pool)
 {
     const uint32_t *last_readers = m->plan->workload->index.last_readers;
@@ -113,8 +113,8 @@ static uint32_t pooled_convolution(const stage_memory *m, uint32_t pool)
                : TY_NO_LAYER;
 }
 
-/* The CPU backend keeps images channels last within a stage, as planes across its cuts and where
- * they are flattened, each a copy; maxima with their places. */
+/* The CPU backend stores images channels-last within a stage, and as planes at its cuts and where
+ * they are flattened, each a copy; maxima with their indices. */
 static void add_images_of_cores(const stage_memory *m, uint32_t layer)
 {
     const ty_workload *w = m->plan->workload;
@@ -127,7 +127,7 @@ static void add_images_of_cores(const stage_memory *m, uint32_t layer)
     layer_use *use = &m->layers[layer];
 
     if (row->is_pool && l->attributes[TY_IS_AVERAGE] == 0)
-        use->all += (double)l->output_bytes; /* where the maxima were */
+        use->all += (double)l->output_bytes; /* indices of the maxima */
     if (convolution != TY_NO_LAYER)
         m->layers[convolution].kept = 0;
     if (!row->is_image || !has_two_orders(in) || row->is_flatten == comes_in)
@@ -152,8 +152,8 @@ static void add_images_of_accelerators(const stage_memory *m, uint32_t layer)
         use->copies = use->copied = (double)l->output_bytes;
 }
 
-/* Scratch of a convolution on cores: its weights in the order of oneDNN's kernels, a gradient of
- * all of them that is added to that of other micro-batches, and the images pooled at once. */
+/* Scratch of a convolution on cores: its weights in the order of oneDNN's kernels, their gradient
+ * before it is added to that of other micro-batches, and the images pooled at once. */
 static double scratch_bytes(const stage_memory *m, uint32_t layer)
 {
     const ty_layer *l = memory_layer(m, layer);
@@ -172,8 +172,8 @@ static double scratch_bytes(const stage_memory *m, uint32_t layer)
 
 /* ---- Bytes of layers ------------------------------------------------------------------------- */
 
-/* Rows of experts beyond the copies of tokens, per sample of all ranks: GPUs allocate for all that
- * may arrive. */
+/* Rows of experts beyond the copies of tokens, per sample of all ranks: GPUs allocate for the
+ * maximum. */
 static double rows_beyond_copies(const stage_memory *m, uint32_t layer)
 {
     const ty_layer *l = memory_layer(m, layer);
@@ -187,8 +187,8 @@ static double rows_beyond_copies(const stage_memory *m, uint32_t layer)
            ty_memory_tokens(&l->output) * (double)l->attributes[TY_EXPERTS_PER_TOKEN];
 }
 
-/* Scores that the workload counts and that are not kept: fused attention and recomputation keep a
- * number per row of queries and head. */
+/* Scores that the workload counts but that are not stored: fused attention and recomputation store
+ * one number per row of queries and head. */
 static double dropped_scores(const stage_memory *m, uint32_t layer, const memory_numbers *n)
 {
     const ty_layer *l = memory_layer(m, layer);
@@ -277,7 +277,7 @@ static void measure(const stage_memory *m, uint32_t layer)
     use->copies *= share;
     use->copied *= takes_part ? share : 0;
     use->found = found_bytes(m, layer, &n, beyond, output, scores) * share;
-    /* A sum has no gradient of its own, nor has what it adds to its first input. */
+    /* A sum has no gradient of its own, nor have the inputs that it adds to its first. */
     use->at_once = use->copied + (use->has_gradient_between || row->is_sum || use->is_added ||
                                           becomes_gradient(m, layer)
                                       ? 0
@@ -312,8 +312,8 @@ static void measure_layers(const stage_memory *m)
 
 /* ---- A stage --------------------------------------------------------------------------------- */
 
-/* Numbers of a batch reach accelerators as floats, and are converted there. @return what layers
- * read then, and in `arrives` what enters the stage */
+/* Numbers of a batch reach accelerators as floats, which then convert them. @return bytes that
+ * layers read, and in `arrives` the bytes that enter the stage */
 static double input_bytes(const stage_memory *m, double *arrives)
 {
     const ty_workload *w = m->plan->workload;
@@ -327,7 +327,7 @@ static double input_bytes(const stage_memory *m, double *arrives)
     return is_converted ? bytes : 0;
 }
 
-/* Activations from before the stage that are sent on: a copy of their own. */
+/* Activations from before the stage that it forwards: a separate copy. */
 static double relayed_bytes(const stage_memory *m)
 {
     uint64_t bytes = 0;
@@ -341,7 +341,7 @@ static double relayed_bytes(const stage_memory *m)
     return (double)bytes / m->samples;
 }
 
-/* Activations that recomputing layers [first, end) makes, and their gradients. */
+/* Activations that the recomputation of layers [first, end) produces, and their gradients. */
 static double working_set(const stage_memory *m, uint32_t first, uint32_t end)
 {
     double bytes = 0;
@@ -369,7 +369,7 @@ void ty_worker_activations(const stage_memory *m, double *slot, double *once)
                             : use->is_kept   ? use->output + use->copies
                                              : 0;
         stash += kept;
-        passing += use->all - kept; /* forward alone uses it */
+        passing += use->all - kept; /* only forward uses it */
         between += (use->is_between ? use->output : 0) + use->found;
         split += use->split;
         at_once += use->at_once;

@@ -1,28 +1,27 @@
-/* What a device has of its memory taken beside a stage's rows: by libraries, and for these to work
- * in. */
+/* Memory of a device in addition to a stage's rows: of libraries, and their workspace. */
 #include "memory/memory.h"
 #include "memory/scratch.h"
 
 #include <string.h>
 
-/* What an accelerator's libraries take of its memory. An allowance, not a measurement. */
+/* Memory of an accelerator's libraries. An allowance, not a measurement. */
 #define ACCELERATOR_BYTES ((uint64_t)64 << 20)
-/* Heads that cuDNN has attention for: as its support matrix for Hopper has it, and gpu_cudnn_plans
- * finds it. */
+/* Head sizes for which cuDNN has attention: by its support matrix for Hopper, confirmed by
+ * gpu_cudnn_plans. */
 #define MULTIPLE_OF_HEADS 8
 #define LARGEST_HEADS 256
-/* What a rank on a host's cores is resident with beside its stage and its samples: 19 MiB of
- * program and libraries, 2 to 4 of heap, 1 to 3 of messages in shared memory, the rest in their
- * buffers. Measured by mapping on ranks of mlp and gpt-tiny, 26.2 to 29.3 MiB; Debian 12, oneDNN
- * 2.6.3, Open MPI 4.1.4, 2026-11-25. */
+/* Resident memory of a rank on a host's cores without its stage and samples: 19 MiB of program and
+ * libraries, 2 to 4 of heap, 1 to 3 of messages in shared memory, the rest in their buffers.
+ * Measured by mapping on ranks of mlp and gpt-tiny, 26.2 to 29.3 MiB; Debian 12, oneDNN 2.6.3, Open
+ * MPI 4.1.4, 2026-11-25. */
 #define PROCESS_BYTES ((uint64_t)27 << 20)
-/* oneDNN's convolutions besides, which it makes as it needs them: libdnnl is resident with so much
- * more of itself. Measured as above on ranks of lenet and resnet18. */
+/* Additional resident memory of libdnnl with oneDNN's convolutions, which it compiles on demand.
+ * Measured as above on ranks of lenet and resnet18. */
 #define CONVOLUTION_BYTES ((uint64_t)3 << 20)
-/* Samples that lie in memory: Fashion-MNIST's 60,000 for training, each rank its own copy
- * (execute/data/data_idx.c). Text is mapped, synthetic samples are made when they are asked for. */
+/* Samples in memory: Fashion-MNIST's 60,000 for training, one copy per rank
+ * (execute/data/data_idx.c). Text is mapped, synthetic samples are generated on demand. */
 #define FASHION_MNIST_SAMPLES 60000
-/* What cuDNN's backward of a layer works in on one rank; 0 where attention is the worker's own
+/* Workspace of cuDNN's backward of a layer on one rank; 0 if attention is the worker's own
  * (execute/cuda/layers/cuda_attention.c). */
 static uint64_t attention_scratch(const ty_plan *plan, uint32_t layer)
 {
@@ -43,8 +42,9 @@ static uint64_t attention_scratch(const ty_plan *plan, uint32_t layer)
     return bytes <= TY_ATTENTION_SCRATCH_LIMIT ? bytes : 0;
 }
 
-/* Whether what cuDNN's convolutions work in is known: of devices with TF32, from Ampere on. Of what
- * is older the worker's GPU backend runs on Turing alone; plans there stand for others' software.
+/* Whether the workspace of cuDNN's convolutions is known: for devices with TF32, from Ampere on. Of
+ * older ones, the worker's GPU backend runs only on Turing; plans for the others are for other
+ * frameworks.
  */
 static bool has_known_convolutions(const ty_plan *plan, uint32_t stage)
 {
@@ -54,7 +54,7 @@ static bool has_known_convolutions(const ty_plan *plan, uint32_t stage)
            ty_cluster_device_type(plan->cluster, devices[0])->peak_tf32_flop_per_s > 0;
 }
 
-/* What these work in, with the filters in their order (execute/cuda/layers/cuda_conv.c). */
+/* Workspace of convolutions, with the filters in their order (execute/cuda/layers/cuda_conv.c). */
 static uint64_t convolution_scratch(const ty_plan *plan, uint32_t layer)
 {
     const ty_workload *w = plan->workload;
@@ -92,7 +92,7 @@ uint64_t ty_memory_workspace(const ty_plan *plan, uint32_t position, uint32_t po
                                  : has_known_convolutions(plan, s) ? convolution_scratch(plan, i)
                                                                    : 0;
 
-            scratch = own > scratch ? own : scratch; /* which layers have in turns */
+            scratch = own > scratch ? own : scratch; /* which layers use in turn */
             has_convolution = has_convolution || is_convolution;
         }
     }

@@ -249,8 +249,7 @@ static double latency_of(const tuning *t, ty_collective_kind kind, ty_nccl_algor
     return 0;
 }
 
-/* ---- Collectives that NCCL does not
- * model---------------------------------------------------------- */
+/* ---- Collectives that NCCL does not model -------------------------------------------------- */
 
 /* All-to-all: the time of the busier of NVLink and network. A message to one peer goes over one of
  * them. */

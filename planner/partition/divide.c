@@ -1,6 +1,6 @@
-/* PipeDream's division of a graph's states: a dynamic program over states and units, level by
- * level. A part is looked for around the place where time would be even, and no further than where
- * its own time, or the least possible time of the layers before it, reaches the best found. */
+/* PipeDream's partition of a graph's states: a dynamic program over states and units, level by
+ * level. The search for a part starts where time would be even, and stops where its own time, or
+ * the least possible time of the layers before it, reaches the best found. */
 #include "ty_partition.h"
 
 #include <math.h>
@@ -9,19 +9,19 @@
 
 #define SLACK (1 + 1e-9) /* for rounding: sums of a few thousand terms err less */
 
-/* How a part that ends at some position may be run. */
+/* A way to run a part that ends at some position. */
 typedef struct way {
-    uint32_t level, units, positions; /* positions that it takes, before where it ends */
+    uint32_t level, units, positions; /* number of positions that it uses, before its end */
     bool is_first;
     double share;         /* of a unit's time: 1 / units */
     double exchange_s;    /* per byte of parameters */
     double in_s, out_s;   /* per byte of the cut before and after; 0: free */
     double in_flight;     /* the factor of PipeDream's memory check */
-    double devices;       /* all that it takes */
+    double devices;       /* all positions that it uses */
     const double *unit_s; /* [state `to`][state `from`] seconds in a unit; NULL: compute time */
 } way;
 
-/* The best chain that ends at a place and a position; its last part. */
+/* The last part of the best chain that ends at a place and a position. */
 typedef struct cell {
     double time_s; /* HUGE_VAL: none */
     uint32_t from, end, level, units;
@@ -31,15 +31,15 @@ typedef struct division_search {
     const ty_states *states;
     const ty_divide_options *options;
     uint32_t devices[TY_MOST_LEVELS + 1]; /* of a unit of each level */
-    double *unit_s[TY_MOST_LEVELS];       /* [level][to][from] whole units; [0] is NULL */
+    double *unit_s[TY_MOST_LEVELS];       /* [level][to][from] full units; [0] is NULL */
     uint32_t place_count, *places;        /* states from one to another, in order */
     cell *cells;                          /* [position][place] */
     ty_division_part *parts;
     uint32_t part_count;
 } division_search;
 
-/* The problem of one level gives out its units. That of replicas on devices, numbered after the
- * last level, gives out devices, by units of any level. */
+/* The problem of one level assigns its units. That of replicas on devices, numbered after the last
+ * level, assigns devices, by units of any level. */
 static bool is_flat(const division_search *s, uint32_t problem)
 {
     return problem == s->options->level_count;
@@ -55,7 +55,8 @@ static uint32_t position_devices(const division_search *s, uint32_t problem)
     return is_flat(s, problem) ? 1 : s->devices[problem];
 }
 
-/* Between two positions: of the lowest level at which they are in one unit of the next. */
+/* Bandwidth between two positions: of the lowest level at which they are in one unit of the next.
+ * */
 static double bandwidth(const division_search *s, uint32_t problem, uint32_t a, uint32_t b)
 {
     uint32_t level = is_flat(s, problem) ? 0 : problem;
@@ -111,7 +112,7 @@ static double own_s(const division_search *s, const way *w, uint32_t from, uint3
     return unit * w->share + (t->parameter_bytes[to] - t->parameter_bytes[from]) * w->exchange_s;
 }
 
-/* Lets the chain to a place, and one part from there, compete. */
+/* Compares the chain to a place, plus one part from there, with the best. */
 static void offer(const division_search *s, const way *w, const cell *before, uint32_t end,
                   uint32_t from, uint32_t to, cell *best)
 {
@@ -198,7 +199,7 @@ static const cell *last_cell(const division_search *s, uint32_t problem)
 
 /* ---- Levels ---------------------------------------------------------------------------------- */
 
-/* Times of whole units of the next level, for every interval of states. */
+/* Times of full units of the next level, for every interval of states. */
 static ty_status fill_units(division_search *s, uint32_t level, ty_error *error)
 {
     const uint32_t count = s->states->count;
@@ -217,8 +218,8 @@ static ty_status fill_units(division_search *s, uint32_t level, ty_error *error)
     return TY_OK;
 }
 
-/* Appends the parts of the best chain of a problem, each followed by what is inside of it; at most
- * a call per level deep. */
+/* Appends the parts of the best chain of a problem, each followed by its inner parts; recursion
+ * depth at most the number of levels. */
 static ty_status add_parts(division_search *s, uint32_t problem, uint32_t from, uint32_t to,
                            uint32_t parent, uint32_t first_device, ty_error *error)
 {
@@ -252,7 +253,8 @@ static ty_status add_parts(division_search *s, uint32_t problem, uint32_t from, 
     return status;
 }
 
-/* ---- The whole ------------------------------------------------------------------------------- */
+/* ---- All levels -------------------------------------------------------------------------------
+ * */
 
 static ty_status check_options(const ty_divide_options *o, ty_error *error)
 {
@@ -298,8 +300,8 @@ static ty_status fail(const division_search *s, ty_error *error)
                    last, devices, limit, held);
 }
 
-/* Allocates for the largest problem that is asked; a part has a device, and every level's parts
- * have devices of their own. */
+/* Allocates for the largest problem of the options; every part has at least one device, and parts
+ * of one level share none. */
 static ty_status prepare(division_search *s, ty_error *error)
 {
     const ty_divide_options *o = s->options;
@@ -351,7 +353,7 @@ ty_status ty_divide(const ty_states *states, const ty_divide_options *options, t
     TY_CHECK(add_parts(&s, problem, 0, last, TY_NO_PART, 0, error), status, cleanup);
     TY_CHECK(ty_check_memory((division = ty_alloc(1, sizeof *division)) != NULL, error), status,
              cleanup);
-    /* All layers on every device, level by level, as PipeDream reports with its answer. */
+    /* Data parallelism on all devices, level by level, as PipeDream reports with its answer. */
     double data_parallel_s = states->compute_s[last], inner_units = 1;
     for (uint32_t l = 0; l < options->level_count; l++) {
         const ty_level *level = &options->levels[l];

@@ -1,4 +1,4 @@
-/* Graphs of layers, from parts and from PipeDream's profiles, and their states. */
+/* Graphs of layers, from copies and from PipeDream's profiles, and their states. */
 #include "ty_partition.h"
 
 #include "ty_base.h"
@@ -60,7 +60,7 @@ static uint64_t *row(const ty_layer_graph *g, uint64_t *rows, uint32_t layer)
     return &rows[(size_t)layer * g->words];
 }
 
-/* ---- From parts ------------------------------------------------------------------------------ */
+/* ---- From copies ----------------------------------------------------------------------------- */
 
 static ty_status copy_layers(ty_layer_graph *g, const ty_graph_layer *layers, ty_error *error)
 {
@@ -80,7 +80,7 @@ static ty_status copy_layers(ty_layer_graph *g, const ty_graph_layer *layers, ty
     return TY_OK;
 }
 
-/* Takes the lowest layer all of whose sources are taken, again and again. */
+/* Repeatedly takes the lowest layer whose sources have all been taken. */
 static ty_status sort_layers(ty_layer_graph *g, ty_error *error)
 {
     uint64_t *taken = ty_arena_alloc(g->arena, g->words, sizeof *taken);
@@ -174,7 +174,7 @@ static uint32_t list_edges(const ty_layer_graph *g, const uint32_t *owners, ty_g
     return count;
 }
 
-/* The merged layer of each layer, numbered by first members. @return how many are left */
+/* The merged layer of each layer, numbered by first members. @return their number */
 static uint32_t find_owners(const ty_layer_graph *g, uint32_t *into, bool *is_branch,
                             uint32_t *owners)
 {
@@ -202,7 +202,7 @@ static uint32_t find_owners(const ty_layer_graph *g, uint32_t *into, bool *is_br
     return count;
 }
 
-/* Whether somebody outside of a layer's owner reads it, or nobody at all. */
+/* Whether a layer outside its owner reads it, or none at all. */
 static bool is_handed_on(const ty_layer_graph *g, const uint32_t *owners, uint32_t layer)
 {
     const uint64_t *readers = row(g, g->readers, layer);
@@ -248,7 +248,7 @@ ty_status ty_layer_graph_merge(const ty_layer_graph *graph, ty_layer_graph **out
 
 /* ---- From a profile -------------------------------------------------------------------------- */
 
-/* Nodes and edges as they come; edges by node number until all are there. */
+/* Nodes and edges in file order; edges by node number until all are read. */
 typedef struct profile {
     const char *path;
     ty_arena *arena;
@@ -307,7 +307,7 @@ static ty_status number_edges(const profile *p, ty_graph_edge *edges, ty_error *
     return TY_OK;
 }
 
-/* The layers that are kept, numbered; others have UINT32_MAX. @return how many */
+/* Numbers the layers to keep; others have UINT32_MAX. @return their number */
 static uint32_t keep_layers(profile *p, const ty_graph_edge *edges, uint32_t *numbers)
 {
     uint32_t count = 0;
@@ -325,7 +325,7 @@ static uint32_t keep_layers(profile *p, const ty_graph_edge *edges, uint32_t *nu
     return count;
 }
 
-/* The graph again with its layers in topological order: the first source stays the first. */
+/* The graph with its layers in topological order: the first source stays first. */
 static ty_status sorted(profile *p, const ty_layer_graph *g, ty_graph_edge *edges, uint32_t *places,
                         ty_layer_graph **out, ty_error *error)
 {
@@ -430,7 +430,7 @@ static int by_rank(const void *left, const void *right)
     return a->size != b->size ? (a->size > b->size) - (a->size < b->size) : by_set(a, b);
 }
 
-/* Sums run over layers in one order, so that a part never takes more than the whole, rounding
+/* Sums run over layers in one order, so that a subset never exceeds its superset, rounding
  * included. */
 static double sum(const ty_layer_graph *g, const uint64_t *set, size_t field)
 {
@@ -487,7 +487,7 @@ static ty_status grow(const ty_layer_graph *g, ty_arena *arena, void **known, gr
     return TY_OK;
 }
 
-/* Bytes that PipeDream's augmented antichain of a state hands on. */
+/* Output bytes of PipeDream's augmented antichain of a state. */
 static double find_output(const ty_layer_graph *g, const uint64_t *set, uint64_t *handed)
 {
     memset(handed, 0, g->words * sizeof *handed);
