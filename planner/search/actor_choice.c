@@ -1,11 +1,11 @@
-/* How many devices only play: every number that goes together with those who are left to learn is
- * searched, each as a question of its own. */
+/* Chooses the number of actors: searches every number that is compatible with the remaining
+ * learners, each as a separate question. */
 #include "candidate.h"
 
 #include <stdlib.h>
 
-/* Without lag actors and learners take turns, and 0 goes first, so that it wins where all are
- * alike. With lag there have to be some. */
+/* Without lag, actors and learners take turns, and 0 is tried first, so that it wins ties. With
+ * lag, there must be actors. */
 static bool is_sensible(const ty_plan_options *o, uint32_t devices, uint32_t batch, uint32_t actors)
 {
     const uint32_t learners = devices - actors, larger = actors > learners ? actors : learners;
@@ -15,7 +15,7 @@ static bool is_sensible(const ty_plan_options *o, uint32_t devices, uint32_t bat
     return batch % larger == 0 && ty_actors_suit(actors, learners, larger);
 }
 
-/* Of equal ones fewest actors first. */
+/* Ties: fewest actors first. */
 static int by_step(const void *left, const void *right)
 {
     const ty_plan *a = *(ty_plan *const *)left, *b = *(ty_plan *const *)right;
@@ -26,7 +26,7 @@ static int by_step(const void *left, const void *right)
     return (ty_plan_actors(a) > ty_plan_actors(b)) - (ty_plan_actors(a) < ty_plan_actors(b));
 }
 
-/* Of `plans` the fastest to `out`, the others among its candidates. */
+/* Moves the fastest of `plans` to `out`, and the others to its candidates. */
 static ty_status choose(ty_plan **plans, uint32_t count, ty_plan **out, ty_error *error)
 {
     ty_plan_searched searched = {0};
@@ -44,7 +44,7 @@ static ty_status choose(ty_plan **plans, uint32_t count, ty_plan **out, ty_error
         return status;
     plans[0]->searched = searched;
     *out = plans[0];
-    plans[0] = NULL; /* given away */
+    plans[0] = NULL; /* ownership passed */
     return TY_OK;
 }
 

@@ -1,4 +1,4 @@
-/* Which gradients share a bucket, so that a step's last exchange ends as early as can be. */
+/* Groups gradients into buckets so that a step's last all-reduce ends as early as possible. */
 #include "candidate.h"
 #include "costing.h"
 
@@ -31,8 +31,8 @@ ty_status ty_buckets_choose(uint32_t count, const double *ready_s, ty_bucket_sec
 
 /* ---- For a stage of a plan --------------------------------------------------------------- */
 
-/* A stage's layers with gradients, from the last down, as backward makes them. Small neighbours are
- * one piece, so that there are no more than MOST_PIECES or so. */
+/* A stage's layers with gradients, from the last down, in the order of backward. Small neighbors
+ * form one piece, so that there are about MOST_PIECES at most. */
 #define MOST_PIECES 96
 
 typedef struct pieces {
@@ -42,7 +42,7 @@ typedef struct pieces {
     ty_algorithm algorithm;
     uint32_t count;
     uint32_t *first, *end; /* [count] layers [first, end) */
-    double *ready_s;       /* [count] from the begin of backward on */
+    double *ready_s;       /* [count] since the start of backward */
     ty_status status;      /* of the costs */
 } pieces;
 
@@ -80,7 +80,7 @@ static double bucket_seconds(void *context, uint32_t first, uint32_t count)
     return sum_s;
 }
 
-/* False where a frozen layer's weights lie among the gradients: no bucket may hold them. */
+/* False if a frozen layer's weights are between the gradients: no bucket may include them. */
 static bool cut_pieces(pieces *p)
 {
     const ty_plan *plan = p->costing->plan;
@@ -149,7 +149,7 @@ done:
     return status;
 }
 
-/* What is ready in one beat goes together, until it is enough. */
+/* Gradients that are ready in one cycle share a bucket, up to `enough` bytes. */
 static void add_by_cycle(const pieces *p, double cycle_s, uint64_t enough, ty_plan *plan)
 {
     uint32_t first = 0;
@@ -164,7 +164,7 @@ static void add_by_cycle(const pieces *p, double cycle_s, uint64_t enough, ty_pl
     }
 }
 
-/* @param cycle_s 0: the buckets that end first, whatever they hold */
+/* @param cycle_s 0: the buckets that end first, of any size */
 static ty_status add_to_stage(ty_plan *plan, uint32_t stage, ty_network_cache *networks,
                               const ty_compression *compression, double cycle_s, uint64_t enough,
                               bool *is_done, ty_error *error)

@@ -1,4 +1,4 @@
-/* Which buckets gain by compression, and at which bandwidth the answer changes. */
+/* Finds the buckets that gain by compression, and the bandwidth at which the answer changes. */
 #include "costing.h"
 
 #include <math.h>
@@ -39,7 +39,7 @@ ty_status ty_cost_stage_turn(ty_costing *costing, const ty_bucket *bucket, uint3
     return ty_cost_stage_meet(costing, bucket->stage);
 }
 
-/* Rows were chosen before, by themselves (row_choice.c). */
+/* Rows were chosen before, separately (row_choice.c). */
 static bool is_chosen_here(const ty_bucket *bucket)
 {
     return bucket->compression.kind != TY_COMPRESSION_NONE &&
@@ -78,7 +78,7 @@ cleanup:
     return status;
 }
 
-/* Adds the exchange of one bucket, plain and compressed. */
+/* Adds the collectives of one bucket, uncompressed and compressed. */
 static ty_status add_terms(ty_costing *costing, const ty_bucket *bucket,
                            const ty_compression *compression, ty_exchange_terms *plain,
                            ty_exchange_terms *compressed)

@@ -1,4 +1,4 @@
-/* The software of a question that names none: the first of default_stacks.json that can run it. */
+/* The stack of a question that names none: the first of default_stacks.json that can run it. */
 #include "candidate.h"
 
 #include "ty_base.h"
@@ -17,7 +17,7 @@ static bool is_gated(const ty_workload *w)
     return false;
 }
 
-/* "language", "images", or NULL: software that this knows nothing of. */
+/* "language", "images", or NULL: no default stack. */
 static const char *kind_of(const ty_workload *w)
 {
     if (w->local_steps > 1 || w->learning != TY_LEARNING_GRADIENT)
@@ -41,7 +41,7 @@ static bool has_word(const ty_json *list, const char *word)
     return false;
 }
 
-/* Whether all devices are of the generations that a row names; NULL: any with units for TF32. */
+/* Whether all devices are of the generations of a row; NULL: any with TF32 units. */
 static bool has_generations(const ty_json *generations, const ty_cluster *cluster)
 {
     for (uint32_t d = 0; d < ty_cluster_device_count(cluster); d++) {
@@ -53,7 +53,7 @@ static bool has_generations(const ty_json *generations, const ty_cluster *cluste
     return true;
 }
 
-/* Whether a row is about the question; its stacks into *stacks. */
+/* Whether a row applies to the question; its stacks into *stacks. */
 static ty_status read_row(const ty_json *row, const ty_workload *workload,
                           const ty_cluster *cluster, bool *is_about, const ty_json **stacks,
                           ty_error *error)
@@ -73,8 +73,8 @@ static ty_status read_row(const ty_json *row, const ty_workload *workload,
     return TY_OK;
 }
 
-/* The first stack of a row that can run what is asked for; NULL: none.
- * @param why [out] of the first that cannot, where none could before */
+/* The first stack of a row that can run the question; NULL: none. @param why [out] the reason of
+ * the first that cannot, if none could before */
 static ty_status first_of(const ty_json *stacks, const ty_stack_use *use, ty_stack **out,
                           ty_error *why, ty_error *error)
 {
@@ -175,12 +175,12 @@ ty_stack_use ty_stack_use_of(const ty_workload *workload, const ty_plan_options 
             use.is_uneven = use.is_uneven || strncmp(end + 1, o->replicas, length) != 0 ||
                             (end[1 + length] != ',' && end[1 + length] != '\0');
     }
-    if (o->layers == NULL) /* their stages are looked at one by one */
+    if (o->layers == NULL) /* their stages are checked one by one */
         use.parts = use.stages * (is_interleaved && o->pipeline_stages > 0 ? d->virtual_stages : 1);
     return use;
 }
 
-/* Why only the worker can answer; NULL: others can. */
+/* Why only the worker can run it; NULL: others can. */
 static const char *reason_for_worker(const ty_profile *profile, const ty_plan_options *o)
 {
     if (profile != NULL)

@@ -1,6 +1,6 @@
-/* Which devices a plan may leave idle. A batch that does not divide by the devices, or a network
- * that costs more than they bring, can make fewer of them faster: whole hosts of one kind, or
- * devices of one host. */
+/* Sets of devices that a plan may use, the others idle. If the batch does not divide by the
+ * devices, or communication costs more than they gain, fewer devices can be faster: whole hosts of
+ * one kind, or devices of one host. */
 #include "candidate.h"
 #include "cost/kernels.h"
 
@@ -8,14 +8,15 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* Up to here every number of hosts is looked at, beyond those that divide well. */
+/* Up to here every number of hosts is evaluated; above it, only numbers with many divisors. */
 #define FEW_HOSTS 8
-/* Of these the largest, beside the powers of two. */
+/* The largest of these, in addition to the powers of two. */
 #define MOST_NICE 3
-/* Kinds of host that plans are made for alone: those with the most devices. */
+/* Number of host kinds with sets of their own: those with the most devices. */
 #define MOST_KINDS 3
 
-/** Hosts that are alike: in number and kind of devices and, where routes can tell, in their links.
+/** Interchangeable hosts: equal in number and kind of devices and, if routes distinguish them, in
+ * links.
  */
 typedef struct host_kind {
     const ty_device_type *type;
@@ -28,11 +29,11 @@ typedef struct set_list {
     uint32_t count, room;
 } set_list;
 
-/** What sets are made of. */
+/** Inputs of the sets. */
 typedef struct pool {
     const ty_cluster *cluster;
     const ty_device_place *places; /* NULL: links do not count */
-    const bool *is_taken;          /* [devices]: by servers, or beside one on its host */
+    const bool *is_taken;          /* [devices]: by servers, or on the host of one */
     uint32_t left;                 /* devices that are not */
 } pool;
 
@@ -45,7 +46,7 @@ void ty_device_sets_free(device_set *sets, uint32_t count)
     ty_free(sets);
 }
 
-/* Takes ownership of the devices, also where it fails. */
+/* Takes ownership of the devices, also on failure. */
 static ty_status add_set(set_list *list, uint32_t *devices, uint32_t count, bool is_spare,
                          ty_error *error)
 {
@@ -110,18 +111,18 @@ static host_kind kind_of_host(const pool *from, uint32_t first)
     for (uint32_t d = first;
          d < ty_cluster_device_count(cluster) && ty_cluster_device_host(cluster, d) == host; d++) {
         if (ty_cluster_device_type(cluster, d) != kind.type)
-            kind.type = NULL; /* of several types: left to plans for all devices */
+            kind.type = NULL; /* of several types: only in plans for all devices */
         kind.per_host++;
     }
     if (from->is_taken[first])
-        kind.type = NULL; /* nobody trains there */
+        kind.type = NULL; /* no device trains there */
     return kind;
 }
 
-/* The kinds with the most devices. @return how many */
+/* The kinds with the most devices. @return their number */
 static uint32_t find_kinds(const pool *from, host_kind out[MOST_KINDS])
 {
-    enum { KNOWN = 64 }; /* that many are told apart; hosts of others stand for themselves */
+    enum { KNOWN = 64 }; /* that many kinds are distinguished; hosts of others have none */
     host_kind kinds[KNOWN];
     uint32_t count = 0, kept;
 
@@ -162,7 +163,8 @@ static ty_status add_hosts(const pool *from, const host_kind *kind, uint32_t hos
 
 /* ---- How many -------------------------------------------------------------------------------- */
 
-/* Divides a batch, or has small factors only, which a batch, ranks and stages share. */
+/* Whether a number divides a batch, or has only small factors, which batches and parallel sizes
+ * share. */
 static bool divides_well(uint32_t devices, uint32_t batch)
 {
     static const uint32_t factors[] = {2, 3, 5};
@@ -195,7 +197,7 @@ static ty_status add_kind(const pool *from, const host_kind *kind, uint32_t batc
     return TY_OK;
 }
 
-/* Exactly so many devices: whole hosts of a kind, or the first ones of a host. */
+/* Exactly that many devices: whole hosts of a kind, or the first ones of a host. */
 static ty_status add_fixed(const pool *from, const host_kind *kinds, uint32_t kind_count,
                            uint32_t wanted, set_list *list, ty_error *error)
 {
@@ -222,7 +224,7 @@ static ty_status add_fixed(const pool *from, const host_kind *kinds, uint32_t ki
                    wanted, ty_cluster_name(cluster), kinds[0].per_host);
 }
 
-/* "0-7,16-23", in order and of the cluster, as ty_fix_read makes sure. */
+/* "0-7,16-23", ascending and in the cluster, as ty_fix_read ensures. */
 static ty_status add_listed(const pool *from, const ty_plan_options *o, set_list *list,
                             ty_error *error)
 {
@@ -360,13 +362,13 @@ uint32_t ty_actor_device(const ty_cluster *cluster, const ty_plan_options *o, ui
 
 /* ---- Servers --------------------------------------------------------------------------------- */
 
-/* A device that may serve: the first of its host, or any where there is one host. */
+/* A device that may be a server: the first of its host, or any on a single host. */
 typedef struct place {
     uint32_t device;
     double flop_per_s;
 } place;
 
-/* Slow ones first, of equal ones the last. */
+/* Slow ones first; of equal ones the last. */
 static int by_worth(const void *left, const void *right)
 {
     const place *a = left, *b = right;
@@ -418,5 +420,6 @@ double ty_device_set_bound_s(const search_question *q, const device_set *set)
 
     for (uint32_t d = 0; d < set->count; d++)
         rate += fastest_flop_per_s(ty_cluster_device_type(q->cluster, set->devices[d]));
-    return rate > 0 && q->profile == NULL ? flop / rate : 0; /* what was measured may be faster */
+    return rate > 0 && q->profile == NULL ? flop / rate
+                                          : 0; /* a measured collective may be faster */
 }

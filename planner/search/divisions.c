@@ -1,5 +1,4 @@
-/* Where to cut, and how many replicas each stage gets: what the partition finds, and what is found
- * near it. */
+/* Cuts and replicas of each stage: the results of the partition, and others near them. */
 #include "quick_estimate.h"
 
 #include <string.h>
@@ -36,10 +35,10 @@ static uint32_t virtual_stages_of(const search_question *q)
     return at_least_one(q->dimensions.virtual_stages);
 }
 
-/* Replicas are given out in so many at once that this many granules are there: dividing takes time
- * by them, and on more devices one more or less makes no difference. */
+/* Replicas are assigned in multiples so that there are this many granules: the partition takes time
+ * by them, and on many devices one replica more or less makes no difference. */
 #define MOST_GRANULES 256
-/* With fewer the stages could as well be equal. */
+/* With fewer, the stages could just be equal. */
 #define FEWEST_GRANULES 32
 
 /* 0: there is none. */
@@ -51,7 +50,7 @@ static uint32_t granule_of(uint32_t devices)
     return 0;
 }
 
-/* @param stages where the replicas of each are given, exactly so many; else at most */
+/* @param stages exact number if the replicas of each are fixed; else the maximum */
 static ty_status open_partitioner(quick_costs *costs, const cut_list *cuts, uint32_t stages,
                                   const uint32_t *replicas, ty_partitioner **out, ty_error *error)
 {
@@ -74,9 +73,8 @@ static ty_status open_partitioner(quick_costs *costs, const cut_list *cuts, uint
     return ty_partitioner_open(&input, out, error);
 }
 
-/* The division with the least bottleneck at these cuts, or NULL where there is none of that many
- * stages.
- * @param shared where the partitioner for any replicas is kept for other numbers of stages */
+/* The partition with the least bottleneck at these cuts, or NULL if there is none of that many
+ * stages. @param shared stores the partitioner for any replicas, for other numbers of stages */
 static ty_status divide(quick_costs *costs, const cut_list *cuts, uint32_t stages,
                         const uint32_t *replicas, ty_partitioner **shared, ty_arena *arena,
                         division **out, ty_error *error)
@@ -125,8 +123,9 @@ static bool all_fit(quick_costs *costs, const division *d)
     return true;
 }
 
-/* The nearest cut before or behind a stage's first layer that leaves both stages a layer; 0 where
- * there is none. */
+/* The nearest cut before or after a stage's first layer that leaves both stages at least one layer;
+ * 0: none.
+ * */
 static uint32_t nearest_cut(const search_question *q, const cut_list *cuts, const division *d,
                             uint32_t stage, bool is_later)
 {
@@ -140,7 +139,7 @@ static uint32_t nearest_cut(const search_question *q, const cut_list *cuts, cons
     return found;
 }
 
-/* Moves the first layer of a stage to the nearest cut, if the step gets shorter by that. */
+/* Moves the first layer of a stage to the nearest cut if that shortens the step. */
 static bool try_cut(quick_costs *costs, const cut_list *cuts, division *d, uint32_t stage,
                     bool is_later, double *step_s)
 {
@@ -163,8 +162,8 @@ static bool try_cut(quick_costs *costs, const cut_list *cuts, division *d, uint3
 
 /* ---- Equal stages ------------------------------------------------------------------------ */
 
-/* As many blocks in each stage; what does not divide goes to the stages in the middle, which have
- * no end of the network beside, then to the first. */
+/* Equal numbers of blocks per stage; the remainder goes to the stages in the middle, which have
+ * neither end of the model, then to the first. */
 static ty_status propose_equal(const search_question *q, uint32_t stages, uint32_t replicas,
                                ty_arena *arena, const division **found, uint32_t *count,
                                ty_error *error)
@@ -217,8 +216,8 @@ static ty_status propose_at(quick_costs *costs, const cut_list *cuts, uint32_t s
         return status;
     TY_TRY(ty_check_memory((nudged = ty_arena_alloc(arena, 1, sizeof *nudged)) != NULL, error));
     *nudged = *best;
-    /* The partition minimises the slowest stage, a step also fills and drains the others: moves
-     * single cuts for as long as that makes the quick estimate less. */
+    /* The partition minimizes the slowest stage, but a step also has warm-up and cool-down: moves
+     * single cuts as long as that lowers the quick estimate. */
     const candidate c = {
         .division = nudged, .micro_batches = costs->micro_batches, .bucket_bytes = UINT64_MAX};
     double step_s = ty_quick_step_s(costs, &c);
@@ -246,7 +245,7 @@ static ty_status propose(quick_costs *costs, uint32_t stages, const uint32_t *re
                       error);
 }
 
-/* The one whose layers and replicas are asked for, equal ones where replicas are not. */
+/* The partition with the requested layers and replicas; equal replicas if not requested. */
 static ty_status propose_fixed(const quick_costs *costs, uint32_t stages, ty_arena *arena,
                                const division **found, uint32_t *count, ty_error *error)
 {
@@ -292,7 +291,7 @@ ty_status ty_divisions_propose(quick_costs *costs, uint32_t stages, ty_arena *ar
             return status;
     }
     replicas[0] = q->stage_replica_count;
-    /* Stages may have their own numbers of replicas where there are granules. */
+    /* Stages may have different numbers of replicas if there are granules. */
     const uint32_t granule = granule_of(q->stage_replica_count);
     if (virtual_stages_of(q) == 1 && (stages == 1 || q->has_fixed_replicas ||
                                       (q->stack->plans.uneven_stages && granule > 0 &&

@@ -1,5 +1,5 @@
-/* Layouts one after the other by their bounds: families first, which share a cell and a division of
- * devices, and of those at the front every member. */
+/* Layouts in the order of their bounds: first families, which share a cell and the DP, TP, CP, EP
+ * and PP sizes, then every member of the first ones. */
 #include "layout_space.h"
 
 #include "ty_base.h"
@@ -8,19 +8,19 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* All layouts that share the division of devices, micro-batches and what is made again. */
+/* All layouts with the same parallel sizes, micro-batches and recomputation. */
 typedef struct family {
-    layout first; /* without what its members differ in */
+    layout first; /* without the fields in which members differ */
     uint32_t cell, grid, group;
     double bound_s; /* of all members */
 } family;
 
-/* How large micro-batches may be for what is divided and made again: memory grows with them. */
+/* Micro-batch sizes that fit, for one sharding and recomputation: memory grows with them. */
 typedef struct memory_group {
     uint32_t fitting;     /* the largest that is known to fit, with everything sharded */
     uint32_t refusing;    /* the smallest that is known not to; UINT32_MAX: none */
     uint32_t smallest;    /* of its families */
-    uint64_t least_bytes; /* of the smallest, with everything sharded; 0: not asked for yet */
+    uint64_t least_bytes; /* of the smallest, with everything sharded; 0: not known yet */
 } memory_group;
 
 typedef struct member {
@@ -63,7 +63,7 @@ static int compare(uint64_t a, uint64_t b)
     return (a > b) - (a < b);
 }
 
-/* Of equal bounds the simpler first: the same question gives the same answer. */
+/* Ties: the simpler first, so that the same question gives the same answer. */
 static int compare_layouts(const layout *a, const layout *b)
 {
     const ty_plan_dimensions *x = &a->dimensions, *y = &b->dimensions;
@@ -101,14 +101,14 @@ static uint32_t local_micro_batches(const ty_layouts *s, const layout *l)
     return s->space.q->global_batch / l->micro_batch_size / l->replicas;
 }
 
-/* The schedule that no member of a family is faster than: all there is hides, nothing fills. */
+/* The schedule of the family's lower bound: all collectives overlap, and no warm-up. */
 static double family_bound_s(const ty_layouts *s, const family *f)
 {
     layout least = f->first;
     const uint32_t local = local_micro_batches(s, &least);
     double bound_s = HUGE_VAL;
 
-    least.bucket_bytes = 1; /* what overlaps, does */
+    least.bucket_bytes = 1; /* maximum overlap */
     least.compression = TY_COMPRESSION_NONE;
     for (int k = 0; k < TY_SCHEDULE_COUNT; k++) {
         least.schedule = (ty_schedule)k;
@@ -144,7 +144,7 @@ static ty_status add_family(ty_layouts *s, const layout *l, uint32_t cell, uint3
     return TY_OK;
 }
 
-/* With ranks, sizes and what is made again in hand: every division of the devices. */
+/* For current TP, CP, EP, micro-batch size and recomputation: every combination of DP and PP. */
 static ty_status add_grids(ty_layouts *s, layout *l, const uint32_t *grids, const uint32_t *groups,
                            ty_error *error)
 {
@@ -173,7 +173,7 @@ static ty_status add_grids(ty_layouts *s, layout *l, const uint32_t *grids, cons
     return TY_OK;
 }
 
-/* With ranks in hand: what they exchange and transfer, then all sizes and recomputings. */
+/* For current TP, CP and EP: costs of collectives and sends, then all sizes and recomputations. */
 static ty_status add_parallel(ty_layouts *s, const ty_plan_dimensions *d, ty_error *error)
 {
     const layout_space *space = &s->space;
@@ -285,7 +285,7 @@ ty_status ty_layouts_open(const search_question *q, ty_layouts **out, ty_error *
     *out = NULL;
     if (ty_workload_whole_reason(q->workload) != NULL || q->options->replicas != NULL ||
         q->has_fixed_layers ||
-        q->options->cycle_s > 0 || /* buckets are as backward makes them, not as bounds know them */
+        q->options->cycle_s > 0 || /* buckets depend on backward, which bounds do not model */
         !are_equal_accelerators(q))
         return TY_OK;
     TY_TRY(ty_check_memory((s = ty_alloc(1, sizeof *s)) != NULL, error));
@@ -301,7 +301,7 @@ failed:
     return status;
 }
 
-/* ---- One after the other -------------------------------------------------------------------- */
+/* ---- In order of bounds -------------------------------------------------------------------- */
 
 static bool is_before(const member *a, const member *b)
 {
@@ -341,8 +341,7 @@ static member pop(ty_layouts *s)
     return first;
 }
 
-/* The schedule that keeps least of those that are not ruled out, and everything sharded that may
- * be. */
+/* The allowed schedule with the least activations, with all sharding that is allowed. */
 static layout smallest_of(const ty_layouts *s, const family *f)
 {
     const ty_plan_options *o = s->space.q->options;
@@ -370,7 +369,7 @@ static ty_status fits_device(ty_layouts *s, const layout *l, bool *fits, ty_erro
     return status;
 }
 
-/* Asks for the memory of a group's smallest micro-batches, once. */
+/* Computes the memory of a group's smallest micro-batches, once. */
 static ty_status ask_least(ty_layouts *s, const family *f, ty_error *error)
 {
     memory_group *group = &s->groups[f->group];
@@ -387,7 +386,8 @@ static ty_status ask_least(ty_layouts *s, const family *f, ty_error *error)
     return TY_OK;
 }
 
-/* Whether any member may fit. What fits with larger micro-batches fits with smaller ones. */
+/* Whether any member may fit. A layout that fits with larger micro-batches fits with smaller ones.
+ * */
 static ty_status may_fit(ty_layouts *s, const family *f, bool *fits, ty_error *error)
 {
     memory_group *group = &s->groups[f->group];
@@ -405,7 +405,7 @@ static ty_status may_fit(ty_layouts *s, const family *f, bool *fits, ty_error *e
     return TY_OK;
 }
 
-/* Keeps each member of a family with its bound. @param count not NULL: only counts them */
+/* Stores each member of a family with its bound. @param count not NULL: only counts them */
 static ty_status each_member(ty_layouts *s, uint32_t index, const bool allowed_zeros[4],
                              uint64_t *count, ty_error *error)
 {
@@ -454,7 +454,7 @@ static ty_status each_member(ty_layouts *s, uint32_t index, const bool allowed_z
     return TY_OK;
 }
 
-/* The members of the next family that may fit by what it shards. */
+/* The members of the next family that may fit, by its sharding. */
 static ty_status open_family(ty_layouts *s, ty_error *error)
 {
     const uint32_t index = s->next_family++;
@@ -464,7 +464,7 @@ static ty_status open_family(ty_layouts *s, ty_error *error)
     TY_TRY(may_fit(s, &s->families[index], &fits, error));
     if (!fits)
         return TY_OK;
-    fits = false; /* what fits with less sharded fits with more */
+    fits = false; /* a layout that fits with less sharding fits with more */
     for (l.dimensions.zero = 0; l.dimensions.zero <= 3; l.dimensions.zero++) {
         if (!fits && ty_layout_allows_zero(&s->space, &l, l.dimensions.zero))
             TY_TRY(fits_device(s, &l, &fits, error));

@@ -1,19 +1,19 @@
-/* Which layouts there are: the values of every dimension, and which of them go together. */
+/* The space of layouts: the values of every dimension, and their allowed combinations. */
 #include "layout_space.h"
 
 #include <string.h>
 
-/* From so many tokens on context parallelism is looked at: Llama 3 was trained without it at 8,192
- * tokens and with 16 context-parallel ranks at 131,072 (Dubey et al. 2024, table 4). */
+/* Minimum sequence length for context parallelism: Llama 3 was trained without it at 8,192 tokens
+ * and with 16 context-parallel ranks at 131,072 (Dubey et al. 2024, table 4). */
 #define LONG_SEQUENCE 16384
-/* Compressing changes what is learnt: a cast to 16 bits is what is proposed unasked. */
+/* Compression changes convergence: only a cast to 16 bits is proposed without a request. */
 static const ty_compression_kind usual_compressions[] = {TY_COMPRESSION_NONE, TY_COMPRESSION_FP16};
 /* Everything at once, PyTorch's 25 MiB, and ten times that. */
 static const uint64_t usual_buckets[] = {UINT64_MAX, 250u << 20, 25u << 20};
 
 /* ---- Blocks ------------------------------------------------------------------------------ */
 
-/* Whether two blocks take the same: kinds, sizes and shapes of their layers. */
+/* Whether two blocks have equal costs: kinds, sizes and shapes of their layers. */
 static bool are_alike(const ty_workload *w, uint32_t a, uint32_t a_end, uint32_t b, uint32_t b_end)
 {
     if (a_end - a != b_end - b)
@@ -60,7 +60,7 @@ ty_status ty_layout_space_open(const search_question *q, layout_space *out, bool
         for (uint32_t l = s.blocks[b]; l < s.blocks[b + 1]; l++)
             has = has || ty_layer_row_of(&w->layers[l])->mixes_tokens;
         mixers += has;
-        /* Stages are cut where one tensor crosses, and the first alone reads the batch. */
+        /* Stages begin where one tensor crosses, and only the first reads the batch. */
         if (b > 0 && !ty_workload_is_cut(w, s.blocks[b]))
             mixers = 0, b = s.block_count;
     }
@@ -105,7 +105,7 @@ layout_cuts ty_layout_cuts_of(const layout_space *s, uint32_t stages)
 
 /* ---- Dimensions -------------------------------------------------------------------------- */
 
-/* Whether a value is the one that is asked for, or none is. */
+/* Whether a value is the requested one, or none is requested. */
 static bool suits(const search_question *q, ty_pin pin, uint32_t wanted, uint32_t value)
 {
     return (q->options->pinned & pin) == 0 || at_least_one(wanted) == value;
@@ -183,7 +183,7 @@ bool ty_layout_allows_recompute(const layout_space *s, ty_recompute recompute, u
     return recompute != TY_RECOMPUTE_FULL || blocks == 1;
 }
 
-/* Whether the stack can make blocks again as the layout has it, in stages of as many. */
+/* Whether the stack supports the layout's recomputation of blocks, in stages of that many. */
 static bool suits_segments(const layout_space *s, const layout *l)
 {
     const uint32_t segment = l->dimensions.recompute_blocks;
@@ -193,9 +193,9 @@ static bool suits_segments(const layout_space *s, const layout *l)
            segment == 1 || s->block_count % (parts * at_least_one(segment)) == 0;
 }
 
-/* Stages of as many blocks each, but for one less in the last, or in the first and the last: these
- * have the embedding and the head beside them. So Llama 3's 126 blocks were cut for 16 pipeline
- * ranks (Dubey et al. 2024, section 3.3.2). */
+/* Stages of equal numbers of blocks, except one less in the last, or in the first and the last,
+ * which also have the embedding and the head. This is the partition of Llama 3's 126 blocks for 16
+ * pipeline ranks (Dubey et al. 2024, section 3.3.2). */
 static bool divides_blocks(const layout_space *s, uint32_t stages)
 {
     const uint32_t rest = s->block_count % stages;
@@ -231,7 +231,8 @@ bool ty_layout_allows_schedule(const layout_space *s, const layout *l, uint32_t 
                ((o->pinned & TY_PIN_VIRTUAL_STAGES) != 0 ||
                 divides_blocks(s, l->pipeline_size * virtual_stages));
     }
-    /* As in candidates.c: what changes what is learnt, or is not everybody's, is for who asks. */
+    /* As in candidates.c: schedules that change convergence, or that few frameworks have, are only
+     * for requests. */
     return o->fix_schedule ? l->schedule == o->schedule
                            : row->is_usual && (l->pipeline_size > 1 || !row->has_full_in_flight);
 }

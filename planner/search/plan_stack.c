@@ -1,4 +1,4 @@
-/* Another software for a plan that was made with some. */
+/* Moves a plan to another stack. */
 #include "candidate.h"
 
 #include <string.h>
@@ -60,7 +60,7 @@ ty_status ty_plan_use_stack(ty_plan *plan, const ty_stack *stack, ty_error *erro
     memset(plan->uneven, 0, sizeof plan->uneven);
     for (uint32_t c = 0; c < plan->candidate_count; c++)
         candidate_clear(&plan->candidates[c]);
-    ty_free(plan->fix); /* what it leaves to follow may follow otherwise */
+    ty_free(plan->fix); /* fields that follow from others may follow differently */
     plan->fix = NULL;
     plan->candidate_count = 0;
     return plan->memory == NULL ? TY_OK : ty_plan_count_memory(plan, error);

@@ -1,5 +1,5 @@
-/* What a search was asked: options against workload and cluster, so that the search itself meets
- * only questions with sense. */
+/* Validates the question of a search: options against workload and cluster, so that the search gets
+ * only valid questions. */
 #include "candidate.h"
 
 #include <stdlib.h>
@@ -7,13 +7,13 @@
 
 #define MOST_CUTS 64     /* on many devices */
 #define FEWEST_CUTS 40   /* on few */
-#define CUTS_PER_STAGE 2 /* where so many stages are asked for */
-#define DEEP_PIPELINE 32 /* stages; in deeper ones what one tensor holds together is one stage */
-#define SEED_LIMIT ((uint64_t)1 << 53) /* as plan files hold it */
+#define CUTS_PER_STAGE 2 /* if that many stages are requested */
+#define DEEP_PIPELINE 32 /* stages; in deeper pipelines, cuts are only where one tensor crosses */
+#define SEED_LIMIT ((uint64_t)1 << 53) /* as in plan files */
 
-/* What is proposed unless the question says otherwise: a share at which the sparse methods of the
-   literature still converge, and the rank at which PowerSGD matched uncompressed training in all
-   its experiments (Vogels et al., NeurIPS 2019, tables 3 and 7). */
+/* Default proposals: a ratio at which the sparse methods of the literature still converge, and the
+ * rank at which PowerSGD matched uncompressed training in all its experiments (Vogels et al.,
+ * NeurIPS 2019, tables 3 and 7). */
 #define USUAL_RATIO 0.01
 #define USUAL_RANK 4
 
@@ -139,7 +139,7 @@ static ty_status check_stages(search_question *q, ty_error *error)
     return TY_OK;
 }
 
-/* Whoever shares them. */
+/* Of all replicas. */
 static ty_status check_micro_batches(const search_question *q, ty_error *error)
 {
     const uint32_t size = q->options->micro_batch_size;
@@ -172,7 +172,7 @@ static ty_status check_batch(const search_question *q, ty_error *error)
                            q->fixed_replicas[s], s, micro_batches,
                            q->fixed_replicas[s] *
                                (o->micro_batch_size > 0 ? o->micro_batch_size : 1));
-    /* Where ranks may be groups of devices, there are fewer of them. */
+    /* If stage replicas may have several ranks, there are fewer of them. */
     if (micro_batches < q->stage_replica_count && q->fixed_stages == 0 &&
         ((q->options->pinned & TY_PIN_TENSOR) != 0 ||
          ty_tensor_check(q->workload, 2, 1, NULL) != TY_OK) &&
@@ -268,8 +268,8 @@ static ty_status check_tables(const search_question *q, ty_error *error)
                          ty_table_shard_name(tables), q->workload->name);
 }
 
-/* A population's members are evaluated whole, and what is exchanged are their scores. A teacher's
- * weights are made of its student's. */
+/* A population's members are evaluated unsharded, and only their scores are gathered. A teacher's
+ * weights derive from its student's. */
 static ty_status check_whole_network(const search_question *q, ty_error *error)
 {
     const ty_plan_options *o = q->options;
@@ -313,7 +313,7 @@ static ty_status check_rest(const search_question *q, ty_error *error)
     return TY_OK;
 }
 
-/* What ty_plan_check asks of plans with late gradients, as far as the question fixes it. */
+/* Conditions of ty_plan_check on plans with stale gradients, as far as the question fixes them. */
 static ty_status check_staleness(const search_question *q, ty_error *error)
 {
     const ty_plan_options *o = q->options;
@@ -337,7 +337,7 @@ static ty_status check_staleness(const search_question *q, ty_error *error)
     return TY_OK;
 }
 
-/* What ty_plan_check asks of plans with servers, as far as the question fixes it. */
+/* Conditions of ty_plan_check on plans with servers, as far as the question fixes them. */
 static ty_status check_servers(const search_question *q, ty_error *error)
 {
     const ty_plan_options *o = q->options;
@@ -366,7 +366,7 @@ static ty_status check_servers(const search_question *q, ty_error *error)
     return TY_OK;
 }
 
-/* What ty_plan_check asks of plans that play episodes, as far as the question fixes it. */
+/* Conditions of ty_plan_check on plans with episodes, as far as the question fixes them. */
 static ty_status check_actors(const search_question *q, ty_error *error)
 {
     const ty_plan_options *o = q->options;
@@ -389,7 +389,7 @@ static ty_status check_actors(const search_question *q, ty_error *error)
     if (actors == 0 && o->lag > 0 &&
         (o->fix_actors || q->workload->learning != TY_LEARNING_REINFORCEMENT))
         return ty_fail(error, TY_EINVAL, "lag: found %u, expected 0 without actors", o->lag);
-    if (actors == 0) /* or their number is yet to be found */
+    if (actors == 0) /* or the search chooses their number */
         return TY_OK;
     if (q->workload->learning != TY_LEARNING_REINFORCEMENT)
         return ty_fail(error, TY_EINVAL, "actors: found %u, expected 0: %s has no episodes to play",
@@ -412,7 +412,7 @@ static ty_status check_actors(const search_question *q, ty_error *error)
     return TY_OK;
 }
 
-/* What ty_plan_check asks of plans with an order of exchanges, as far as the question fixes it. */
+/* Conditions of ty_plan_check on plans with a priority order, as far as the question fixes them. */
 static ty_status check_priority(const search_question *q, ty_error *error)
 {
     const ty_plan_options *o = q->options;
@@ -447,7 +447,7 @@ static ty_status servers_find(search_question *q, ty_error *error)
     return ty_server_devices(q->cluster, q->options->servers, q->servers, error);
 }
 
-/* What the workload and the cluster allow of ranks. */
+/* TP, CP and EP sizes that the workload and the cluster allow. */
 static ty_status check_ranks(const search_question *q, const ty_plan_dimensions *d, ty_error *error)
 {
     const uint32_t most =
@@ -544,7 +544,7 @@ ty_status ty_search_question_divide(search_question *q, const ty_plan_dimensions
 }
 
 /* Copies cuts that one tensor crosses, or the others, from `all_cuts` to the same place of `cuts`:
- * all of the kind, or `most` of them, those nearest to an equal division. @return how many */
+ * all of the kind, or `most` of them, those nearest to an equal partition. @return their number */
 static uint32_t choose_cuts(search_question *q, bool are_narrow, uint32_t most)
 {
     const ty_workload *w = q->workload;
@@ -568,8 +568,8 @@ static uint32_t choose_cuts(search_question *q, bool are_narrow, uint32_t most)
     return kept;
 }
 
-/* Whether a stage would have to hold more than its share because no cut of one tensor divides what
- * lies between two of them. */
+/* Whether a stage must have more than its share because no cut of one tensor splits the layers
+ * between two of them. */
 static bool has_heavy_piece(const search_question *q)
 {
     const ty_workload *w = q->workload;
@@ -610,7 +610,7 @@ void ty_search_question_thin(search_question *q, uint32_t least)
             q->cuts[q->cut_count++] = q->cuts[i];
 }
 
-/* Cuts that the question asks for by its stages, whatever crosses them. */
+/* Cuts that the question's stages fix, regardless of what crosses them. */
 static uint32_t wanted_cuts(const ty_plan_options *options)
 {
     uint32_t stages = options->pipeline_stages;
@@ -623,7 +623,7 @@ static uint32_t wanted_cuts(const ty_plan_options *options)
     return stages > 0 ? stages - 1 : 0;
 }
 
-/* Where stages may begin at all: where blocks do, for a stack that has whole ones.
+/* Layers at which stages may begin: only starts of blocks for a stack that does not split them.
  * @param least as ty_cut_positions */
 static ty_status find_cuts(const search_question *q, uint32_t least, uint32_t **out,
                            uint32_t *count, ty_error *error)
@@ -644,7 +644,7 @@ static ty_status find_cuts(const search_question *q, uint32_t least, uint32_t **
     return TY_OK;
 }
 
-/* "26,24" into the cuts between stages: where stages may begin at all, and all layers. */
+/* "26,24" into the cuts between stages: at allowed layers, for all layers. */
 static ty_status read_layers(search_question *q, ty_error *error)
 {
     const bool is_of_blocks = q->stack->plans.whole_blocks;
@@ -700,7 +700,7 @@ static ty_status read_layers(search_question *q, ty_error *error)
     return TY_OK;
 }
 
-/* The layers that are asked for, if any, by the rules of the stack. */
+/* The requested layers, if any, by the rules of the stack. */
 static ty_status check_layers(const search_question *q, ty_error *error)
 {
     const ty_plan_dimensions *d = &q->options->dimensions;
@@ -713,7 +713,7 @@ static ty_status check_layers(const search_question *q, ty_error *error)
                                  d->recompute == TY_RECOMPUTE_FULL, d->recompute_blocks, error);
 }
 
-/* The stack's cycle is as long as the one by which gradients are fused. */
+/* The stack's cycle equals the one by which gradients are fused. */
 static ty_status set_cycle(search_question *q, ty_error *error)
 {
     const double cycle_s = q->options->cycle_s;
@@ -739,11 +739,10 @@ static ty_status set_cycle(search_question *q, ty_error *error)
     return TY_OK;
 }
 
-/* The pins without which layouts may divide devices in ways that the question as it stands does
- * not. */
+/* The pins without which layouts have more combinations than the question itself. */
 #define PARALLEL_PINS ((uint32_t)TY_PIN_TENSOR | TY_PIN_CONTEXT | TY_PIN_EXPERT)
 
-/* The question with the dimensions that are asked for and no others. */
+/* The question with only the requested dimensions. */
 static ty_status stand(search_question *q, ty_error *error)
 {
     TY_TRY(ty_search_question_divide(q, &q->options->dimensions, error));

@@ -1,15 +1,15 @@
-/* Which embeddings' gradients travel as rows: those whose exchange is predicted to be shorter that
- * way, each in a bucket of its own. */
+/* Chooses embeddings whose gradients are sent as rows: those with a shorter predicted collective
+ * that way, each in a bucket of its own. */
 #include "candidate.h"
 #include "costing.h"
 
 #include <math.h>
 #include <string.h>
 
-/* A bucket without one of its layers, which has a bucket of its own: what is behind it, it, and
- * what is before it, as far as there are gradients. */
+/* A bucket split at one of its layers, which gets a bucket of its own: layers after it, the layer,
+ * and layers before it, if they have gradients. */
 typedef struct split {
-    uint32_t count, rows; /* rows: which of them the embedding is */
+    uint32_t count, rows; /* rows: index of the embedding */
     ty_bucket parts[3];
 } split;
 
@@ -60,8 +60,8 @@ static split split_of(const ty_plan *plan, const ty_bucket *whole, uint32_t embe
     return s;
 }
 
-/* Seconds of an exchange by the algorithm that it will have: the one that was asked for, the
- * library's, or the shorter of ring and tree. */
+/* Seconds of a collective by its final algorithm: the requested one, the library's, or the shorter
+ * of ring and tree. */
 static ty_status exchange_s(ty_costing *costing, const ty_bucket *bucket, bool is_fixed,
                             ty_algorithm fixed, double *seconds)
 {
@@ -86,7 +86,7 @@ static ty_status exchange_s(ty_costing *costing, const ty_bucket *bucket, bool i
 
 typedef struct row_choice {
     ty_costing costing;
-    uint32_t stage; /* that the costing has in hand */
+    uint32_t stage; /* the current one of the costing */
     ty_plan *plan;
     const ty_plan_options *options;
 } row_choice;
@@ -97,8 +97,8 @@ static ty_status is_shorter(row_choice *c, const ty_bucket *whole, const split *
     double whole_s, sum_s = 0, part_s;
 
     *out = ty_asks_for_rows(c->options);
-    /* Where gathering the rows moves no less over an edge of a ring than summing everything, there
-     * is nothing to price. */
+    /* If an all-gather of rows moves no fewer bytes over an edge of a ring than the all-reduce,
+     * rows cannot win. */
     const uint32_t members = ty_bucket_device_count(c->plan, &s->parts[s->rows]);
     if (*out || ty_collective_terms_of(TY_ALL_GATHER, TY_RING, members).edge_share *
                         (double)ty_bucket_wire_bytes(c->plan, &s->parts[s->rows], 0) >=
@@ -115,8 +115,8 @@ static ty_status is_shorter(row_choice *c, const ty_bucket *whole, const split *
     return TY_OK;
 }
 
-/* Looks at the embeddings of a bucket from its last layer down, until one is chosen; `index` is
- * then that of the embedding's bucket, before which come those of the layers that are still to do.
+/* Evaluates the embeddings of a bucket from its last layer down until one is chosen; `index` is
+ * then that of the embedding's bucket, after those of the layers still to evaluate.
  */
 static ty_status choose(row_choice *c, uint32_t *index)
 {
@@ -133,7 +133,7 @@ static ty_status choose(row_choice *c, uint32_t *index)
         TY_TRY(is_shorter(c, &whole, &s, &is_chosen));
         if (!is_chosen)
             continue;
-        /* The parts in place of the bucket; there is room for one bucket a layer. */
+        /* Replaces the bucket by its parts; there is room for one bucket per layer. */
         memmove(&c->plan->buckets[*index + s.count], &c->plan->buckets[*index + 1],
                 (c->plan->bucket_count - *index - 1) * sizeof *c->plan->buckets);
         memcpy(&c->plan->buckets[*index], s.parts, s.count * sizeof *c->plan->buckets);

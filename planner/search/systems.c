@@ -8,43 +8,43 @@
 #define MIB ((uint64_t)1 << 20)
 #define ONE(member) (1u << (member)) /* as a set */
 
-/* How a system divides the network. */
+/* How a system parallelizes the model. */
 typedef enum division_rule {
     WHOLE,        /* data parallel: every device has all layers */
-    PIPELINES,    /* two stages and more, all with as many replicas */
-    ANY_DIVISION, /* any stages, any replicas, one stage included */
+    PIPELINES,    /* two or more stages, all with equal replicas */
+    ANY_DIVISION, /* any stages, any replicas, also one stage */
     LAYOUTS       /* equal stages of blocks */
 } division_rule;
 
-/* What a system does where nothing is asked for, and what else it can do where that is asked for by
- * name. Whatever is in none of the sets is refused. */
+/* A system's defaults, and its other values on explicit request. Values in none of the sets are
+ * rejected. */
 typedef struct preset {
     ty_system system;
     division_rule division;
-    /* ---- Which gradients leave together. Other sizes than its own are refused with what it does
-     * instead, `only_buckets`; NULL: any size. */
+    /* ---- Buckets. Other sizes than its own are rejected with the text `only_buckets`; NULL: any
+     * size. */
     uint64_t bucket_bytes[3]; /* to choose from; 0: searched */
     const char *only_buckets;
-    double cycles_s[4]; /* to choose from where the stack has a cycle; 0: none */
-    /* ---- By which algorithm. */
+    double cycles_s[4]; /* to choose from if the stack has a cycle; 0: none */
+    /* ---- Algorithms. */
     int algorithms[2];     /* ty_algorithm to choose from, or -1: chosen for each bucket */
-    uint32_t can_exchange; /* set of ty_algorithm that may be asked for */
-    /* ---- What plans it has. `compressions`, `zero_levels` and `recomputes` are all chosen from
-     * only where the field below says so. */
+    uint32_t can_exchange; /* set of ty_algorithm that may be requested */
+    /* ---- Plans. All of `compressions`, `zero_levels` and `recomputes` are tried only if the field
+     * below says so. */
     ty_stack_plans plans;
-    bool has_servers; /* may be hosts of their own */
-    int compression;  /* ty_compression_kind, or -1: proposed where it pays */
+    bool has_servers; /* may be dedicated hosts */
+    int compression;  /* ty_compression_kind, or -1: proposed if it pays */
     ty_recompute recompute;
 } preset;
 
-/* What NCCL and MPI choose from. */
+/* Algorithms of NCCL and MPI. */
 #define LIBRARY (ONE(TY_AUTOMATIC) | ONE(TY_RING) | ONE(TY_TREE))
 #define BY_LIBRARY .algorithms = {-1, -1}, .can_exchange = LIBRARY
 /* No compression, no recomputation, no sharding. */
 #define PLAIN                                                                                      \
     .compressions = ONE(TY_COMPRESSION_NONE), .recomputes = ONE(TY_RECOMPUTE_NONE),                \
     .zero_levels = ONE(0)
-/* Of frameworks whose users say which activations are made again. */
+/* Frameworks whose users choose the recomputation. */
 #define ANY_RECOMPUTE ((1u << TY_RECOMPUTE_COUNT) - 1)
 
 /* Sources of defaults: docs/guides/compare-systems.md. */
@@ -164,9 +164,9 @@ const ty_system *ty_system_find(const char *name)
     return NULL;
 }
 
-/* ---- What is asked for ---------------------------------------------------------------------- */
+/* ---- Requested options ---------------------------------------------------------------------- */
 
-/* Stages that are asked for by whatever word; 0: left open. */
+/* Number of stages that any option fixes; 0: open. */
 static uint32_t stages_asked(const ty_plan_options *o, const ty_stack_use *use, uint32_t devices)
 {
     const uint32_t ranks = ty_dimensions_width(&o->dimensions);
@@ -204,7 +204,7 @@ static bool has_lossy(const preset *p)
     return false;
 }
 
-/* What one stage has of schedules: micro-batches whose gradients are summed up. */
+/* Schedules of one stage: micro-batches whose gradients are accumulated. */
 #define SCHEDULES_OF_ONE_STAGE (ONE(TY_GPIPE) | ONE(TY_ONE_F_ONE_B))
 
 static ty_status check_division(const preset *p, const ty_plan_options *o, const ty_stack_use *use,
@@ -234,7 +234,7 @@ static ty_status check_division(const preset *p, const ty_plan_options *o, const
     return TY_OK;
 }
 
-/* Whether the system has all that is asked for. */
+/* Whether the system has all requested options. */
 static ty_status check_asked(const preset *p, const ty_workload *workload, const ty_plan_options *o,
                              uint32_t devices, ty_error *error)
 {
@@ -246,7 +246,7 @@ static ty_status check_asked(const preset *p, const ty_workload *workload, const
     if (status != TY_OK)
         return status;
     if (p->division != WHOLE && o->fix_schedule && use.stages < 2)
-        use.stages = 2; /* a schedule is asked of pipelines, and of what becomes of one stage */
+        use.stages = 2; /* a schedule applies to pipelines, also to those of one stage */
     if (ty_stack_plans_check(name, &p->plans, &use, &detail) != TY_OK)
         return ty_fail(error, TY_EINFEASIBLE, "%s", detail.message);
     if (o->fix_algorithm && (status = check_algorithm(p, o->algorithm, error)) != TY_OK)
@@ -295,14 +295,14 @@ static ty_status check_asked(const preset *p, const ty_workload *workload, const
 
 /* ---- Choices ------------------------------------------------------------------------------ */
 
-/* The choices of a system, tried one after the other; the best so far. */
+/* The choices of a system, tried one after another; the best so far. */
 typedef struct trial {
     const preset *preset;
     const ty_workload *workload;
     const ty_cluster *cluster;
     const ty_profile *profile;
     const ty_stack *stack; /* of the answer */
-    ty_stack *narrowed;    /* of the options: no other plans than the system has */
+    ty_stack *narrowed;    /* of the options: only plans of the system */
     uint32_t devices;
     ty_plan *best;
     ty_candidate *made; /* [made_count] the best of each choice, by time; chosen ones too */
@@ -318,8 +318,8 @@ static void trial_clear(trial *t)
     ty_free(t->made);
 }
 
-/* The best of a choice, in its place among those of the others; it says what the search does not
- * choose. */
+/* Inserts the best of a choice among those of the others; its fix also names fields that the search
+ * does not choose. */
 static ty_status remember(trial *t, const ty_plan_options *options, const ty_plan *plan,
                           ty_error *error)
 {
@@ -365,8 +365,7 @@ static ty_status try_choice(trial *t, const ty_plan_options *options, ty_error *
     if (status == TY_ENOMEM || status == TY_EINTERRUPTED)
         return ty_fail(error, status, "%s", detail.message);
     if (status != TY_OK) {
-        /* A refusal that says what is missing is worth more than one that says what cannot be
-         * asked. */
+        /* An error about a missing resource is more useful than one about an invalid option. */
         if (t->refusal.status == TY_OK ||
             (status == TY_EINFEASIBLE && t->refusal.status != TY_EINFEASIBLE))
             t->refusal = detail;
@@ -477,8 +476,8 @@ static ty_status try_algorithms(trial *t, ty_plan_options *options, ty_error *er
     return status;
 }
 
-/* So many hosts may serve, of `hosts`, that trying more tells nothing: with as many servers as
- * workers neither waits for the other's links. */
+/* Maximum number of server hosts to try, of `hosts`: with as many servers as workers, neither waits
+ * for the other's links. */
 static uint32_t next_servers(uint32_t servers)
 {
     if (servers < 4)
@@ -486,7 +485,7 @@ static uint32_t next_servers(uint32_t servers)
     return (servers & (servers - 1)) == 0 ? servers / 2 * 3 : servers / 3 * 4;
 }
 
-/* What servers of their own are worth, from one host up; servers beside the workers were tried. */
+/* Tries dedicated servers, from one host up; co-located servers were tried before. */
 static ty_status try_dedicated(trial *t, ty_plan_options *options, ty_error *error)
 {
     const uint32_t hosts = ty_cluster_host_count(t->cluster);
@@ -522,7 +521,7 @@ static ty_status try_dedicated(trial *t, ty_plan_options *options, ty_error *err
     return status;
 }
 
-/* Where the servers are. */
+/* Devices of the servers. */
 static ty_status try_servers(trial *t, ty_plan_options *options, ty_error *error)
 {
     ty_status status = TY_OK;
@@ -541,13 +540,13 @@ static ty_status try_servers(trial *t, ty_plan_options *options, ty_error *error
     return status;
 }
 
-/* What the system does where nothing else is asked for. */
+/* The system's defaults for options that are not requested. */
 static void settle(const preset *p, const ty_workload *workload, ty_plan_options *o)
 {
     const ty_stack_use use = ty_stack_use_of(workload, o);
 
     o->layouts_only = p->division == LAYOUTS;
-    /* "4,4" as two stages of four replicas, for layouts, which have equal ones only. */
+    /* "4,4" as two stages of four replicas, for layouts, which have only equal ones. */
     if (o->layouts_only && o->replicas != NULL) {
         o->pipeline_stages = use.stages;
         o->data_parallel = (uint32_t)strtoul(o->replicas, NULL, 10);
@@ -603,7 +602,7 @@ ty_status ty_system_open_stack(const ty_system *system, const ty_workload *workl
 
     if (status != TY_OK)
         return status;
-    /* The usual stack serves where it has all that makes the system what it is. */
+    /* The default stack is used if it has all that defines the system. */
     const ty_stack_plans both = plans_of_both(&usual->plans, &p->plans);
     if (p->algorithms[0] < 0 && !p->has_servers && both.zero_levels == p->plans.zero_levels &&
         both.schedules == p->plans.schedules && both.parallelism == p->plans.parallelism &&
@@ -630,8 +629,8 @@ done:
 
 /* ---- Planning ----------------------------------------------------------------------------- */
 
-/* What the choices were worth: the best of each behind the chosen one, then what that one's search
- * looked at. */
+/* Results of the choices: the chosen one, the best of each other, then the candidates of the chosen
+ * one's search. */
 static ty_status tell_worth(trial *t, ty_error *error)
 {
     ty_plan *plan = t->best;
@@ -729,7 +728,7 @@ done:
 
 /* ---- Rows of a table ------------------------------------------------------------------------ */
 
-/* What is run of a plan, without its name. */
+/* The content of a plan that determines its run, without its name. */
 static ty_status write_run(const ty_plan *plan, ty_text *out, ty_error *error)
 {
     ty_json_writer w = ty_json_writer_on(out);
