@@ -1,5 +1,5 @@
-/* A library chooses by itself where there is one. Else ring or tree: a ring moves fewer bytes over
- * each edge, a tree has fewer steps to wait for. */
+/* Chooses algorithms. A library chooses its own. Else ring or tree: a ring moves fewer bytes over
+ * each edge, a tree has fewer latency steps. */
 #include "costing.h"
 
 static ty_status choose(ty_costing *costing, ty_bucket *bucket, uint32_t index)
@@ -36,7 +36,7 @@ static ty_status choose_any(ty_costing *costing, ty_bucket *bucket, uint32_t ind
     TY_TRY(ty_cost_is_library(costing, bucket, &is_library));
     if (is_library)
         bucket->algorithm = TY_AUTOMATIC;
-    /* Only all-reduces have a choice, and among two members a tree is a ring with more bytes. */
+    /* Only all-reduces have a choice, and between two members a tree is a ring with more bytes. */
     else if (ty_plan_exchange_kind(costing->plan, bucket, 0) == TY_ALL_REDUCE && members > 2)
         return choose(costing, bucket, index);
     return TY_OK;

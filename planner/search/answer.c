@@ -1,5 +1,5 @@
-/* The answer of a search: the best candidate as a plan, and why the others lost; or why there is
- * none. */
+/* The answer of a search: the best candidate as a plan, and why the others were rejected; or why
+ * there is none. */
 #include "candidate.h"
 #include "costing.h"
 #include "memory/memory.h"
@@ -15,7 +15,7 @@ double ty_candidate_time_s(const candidate *c)
     return c->estimate.step_time_s > 0 ? c->estimate.step_time_s : c->expected_s;
 }
 
-/* By which share a candidate is slower than the best, like compared with like. */
+/* Relative slowdown of a candidate against the best, by the same method. */
 static double slower_by(const candidate *c, const candidate *best)
 {
     if (c->simulation.step_time_s > 0 && best->simulation.step_time_s > 0)
@@ -100,7 +100,7 @@ static void drop_candidate(ty_plan *plan, uint32_t i)
     plan->candidate_count--;
 }
 
-/* Pipelines that differ in where they are cut alone say where. */
+/* Pipelines that differ only in their cuts name these. */
 static ty_status tell_apart(const search_question *q, const candidate_list *list, ty_plan *plan,
                             ty_error *error)
 {
@@ -128,7 +128,7 @@ static ty_status tell_apart(const search_question *q, const candidate_list *list
     for (uint32_t i = 0; i < count; i++)
         if (is_alike[i] && list->items[i].division->stage_count > 1)
             TY_CHECK(add_layers(q, &list->items[i], &plan->candidates[i], error), status, done);
-    /* A plan that was found in more than one way is listed once, where it is best known. */
+    /* A plan that was found in several ways is listed once, with its best-known time. */
     for (uint32_t i = plan->candidate_count; i > 0; i--)
         if (is_repetition[i - 1])
             drop_candidate(plan, i - 1);
@@ -209,7 +209,7 @@ static ty_status add_candidates(const search_question *q, const candidate_list *
     return tell_apart(q, list, plan, error);
 }
 
-/* The step as it is estimated with one end of the band of what was not measured. */
+/* The step time with one end of the range of costs that were not measured. */
 static ty_status step_outside(const search_question *q, const draft *d, ty_outside outside,
                               double *step_time_s, ty_error *error)
 {
@@ -226,8 +226,8 @@ static ty_status step_outside(const search_question *q, const draft *d, ty_outsi
     return status;
 }
 
-/* What the answer rests on beside measurements. Ends can cross each other and the prediction: what
- * takes longer can leave more of the processors, or of a network, to what a step waits for. */
+/* Provenance of the answer other than measurements. Both ends can cross each other and the
+ * prediction: slower work can leave more cores or bandwidth to the critical path. */
 static ty_status find_band(const search_question *q, const draft *d, ty_plan *plan, ty_error *error)
 {
     const uint32_t samples = plan->micro_batch_size;
@@ -308,7 +308,7 @@ double ty_least_devices(const ty_workload *w, const ty_cluster *cluster, const t
     return ceil(*state_bytes / (double)largest);
 }
 
-/* What no other division changes. What would help is asked by those who want to know
+/* Constraints that no other partition changes. Suggestions are computed on request
  * (ty_question_remedy). */
 static void tell_state(const search_question *q, ty_text *text)
 {

@@ -5,7 +5,7 @@
 
 #include <string.h>
 
-/* Of all buckets that are not chosen one by one: rows are of embeddings only. */
+/* Of all buckets that are not chosen individually: only embeddings have rows. */
 static ty_compression common_compression(const candidate *c)
 {
     return ty_compression_at(c->compression.kind)->sends_rows ? (ty_compression){0}
@@ -27,8 +27,7 @@ static ty_bucket bucket_of(const ty_plan *plan, const candidate *c, uint32_t sta
     return bucket;
 }
 
-/* From the first bag to the last, where ranks divide what is trained of a stage's tables; of no
- * layers else. */
+/* Layers from the first bag to the last, if ranks shard trained tables of a stage; else none. */
 static ty_bucket tables_of(const ty_plan *plan, const candidate *c, uint32_t stage)
 {
     const ty_plan_stage *planned = &plan->stages[stage];
@@ -47,7 +46,7 @@ static ty_bucket tables_of(const ty_plan *plan, const candidate *c, uint32_t sta
     return tables;
 }
 
-/* What ranks divide of a bucket's layers. */
+/* Sharding of a bucket's layers. */
 static ty_bucket experts_of(const ty_plan *plan, const candidate *c, const ty_bucket *bucket)
 {
     ty_bucket experts = *bucket;
@@ -60,8 +59,8 @@ static ty_bucket experts_of(const ty_plan *plan, const candidate *c, const ty_bu
 }
 
 /* The buckets of one stage, from its last layer down: each is closed once it is large enough, or at
- * a frozen layer, whose weights would lie inside it. Tables that ranks divide are together, by
- * themselves where nothing else lies between them. */
+ * a frozen layer, whose weights would be inside it. Sharded tables share a bucket, separate from
+ * others if no other layer is between them. */
 static void add_stage_buckets(const candidate *c, uint32_t stage, ty_plan *plan)
 {
     const ty_plan_stage *planned = &plan->stages[stage];
@@ -96,7 +95,8 @@ static void add_stage_buckets(const candidate *c, uint32_t stage, ty_plan *plan)
     }
 }
 
-/* Behind each bucket from `first` on the experts of its layers, where they are on fewer ranks. */
+/* Inserts, after each bucket from `first` on, the experts of its layers if they are on fewer ranks.
+ * */
 static void add_expert_buckets(const candidate *c, uint32_t first, ty_plan *plan)
 {
     if (ty_plan_parallel_size(plan, TY_EXPERT_PARALLEL) == 1)
@@ -112,7 +112,7 @@ static void add_expert_buckets(const candidate *c, uint32_t first, ty_plan *plan
     }
 }
 
-/* A bucket for each matrix that is used on two stages, uncompressed whatever the others are. */
+/* A bucket for each matrix that is used on two stages, always uncompressed. */
 static void add_tied_buckets(const candidate *c, ty_plan *plan)
 {
     bool has_tied = false;
@@ -158,13 +158,13 @@ static ty_status plan_buckets(const search_question *q, const candidate *c, ty_p
     return TY_OK;
 }
 
-/* Of a candidate made by hand, all that the question is for. */
+/* For a candidate made by hand, the full set of the question. */
 static const device_set *set_of(const search_question *q, const candidate *c)
 {
     return c->set != NULL ? c->set : &q->sets[0];
 }
 
-/* In front of those who learn. */
+/* Before the learners. */
 static ty_status plan_actors(const search_question *q, ty_plan *plan, ty_error *error)
 {
     ty_plan_stage *actors = &plan->stages[0];
@@ -256,7 +256,7 @@ static ty_status make_plan(const search_question *q, const candidate *c, ty_plan
     TY_TRY(plan_stages(q, c, plan, error));
     TY_TRY(plan_servers(q, plan, error));
     TY_TRY(plan_buckets(q, c, plan, error));
-    /* Nothing is lost by rows, so that nobody has to ask for them. */
+    /* Rows are lossless, so they need no request. */
     if (!c->has_dense_embeddings && ty_may_have_rows(q->options))
         TY_TRY(ty_choose_rows(plan, q->networks, q->options, error));
     if (ty_chooses_compressed(q->options))
@@ -318,7 +318,7 @@ ty_status ty_draft_make(const search_question *q, const candidate *c, draft *out
 
 void ty_draft_clear(draft *d)
 {
-    if (d->plan != NULL) { /* not what is borrowed */
+    if (d->plan != NULL) { /* not borrowed data */
         d->plan->workload = NULL;
         d->plan->profile = NULL;
         d->plan->stack = NULL;
@@ -329,9 +329,9 @@ void ty_draft_clear(draft *d)
     *d = (draft){0};
 }
 
-#define LISTED_REPLICAS 8 /* stages whose replicas are told one by one */
+#define LISTED_REPLICAS 8 /* stages whose replicas are listed one by one */
 
-/* "2+1", or where there are many stages "94x8+2x4". */
+/* "2+1", or with many stages "94x8+2x4". */
 static void name_replicas(const division *d, ty_text *name)
 {
     uint32_t run;

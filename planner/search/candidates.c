@@ -1,14 +1,15 @@
-/* Which points of the plan space are worth a look: micro-batch sizes, stage counts, and of each
- * division its schedules, compressors and buckets. */
+/* Points of the plan space to evaluate: micro-batch sizes, PP sizes, and for each partition its
+ * schedules, compressors and buckets. */
 #include "quick_estimate.h"
 
 #include <string.h>
 
-/* Micro-batches a step is cut into, beyond which bubbles shrink by less than overheads grow. */
+/* Maximum number of micro-batches per step: beyond it, overheads grow by more than bubbles shrink.
+ * */
 #define MOST_MICRO_BATCHES_PER_STAGE 8
 /* Up to here every stage count is tried, above it every fourth. */
 #define MOST_DENSE_STAGES 8
-/* A compressor is proposed where it may save this share of the step; it costs accuracy. */
+/* A compressor is proposed if it may save this share of the step; it costs accuracy. */
 #define LEAST_COMPRESSION_GAIN 0.01
 
 typedef struct strategy {
@@ -89,9 +90,9 @@ static ty_status push(enumeration *e, const candidate *c)
     return ty_candidates_add(e->list, &copy, e->error);
 }
 
-/* ---- Buckets, compression, schedules of one division ------------------------------------- */
+/* ---- Buckets, compression, schedules of one partition ------------------------------------ */
 
-/* Sizes tried: everything at once, PyTorch's 25 MiB, and finer ones for networks with fewer bytes
+/* Sizes to try: everything at once, PyTorch's 25 MiB, and smaller ones for models with fewer bytes
  * (facts: DDP's bucket_cap is 25 MiB with a first bucket of 1 MiB). */
 static const uint64_t usual_bucket_bytes[] = {UINT64_MAX, 25u << 20, 4u << 20, 1u << 20,
                                               256u << 10};
@@ -104,7 +105,7 @@ static bool is_any_exchanged(const search_question *q, const division *d)
     return false;
 }
 
-/* Whether an embedding that may travel as rows is exchanged. */
+/* Whether an embedding that may be sent as rows is reduced. */
 static bool is_embedding_exchanged(const enumeration *e, const division *d)
 {
     for (uint32_t i = 0; i < e->costs.row_layer_count; i++)
@@ -115,7 +116,7 @@ static bool is_embedding_exchanged(const enumeration *e, const division *d)
     return false;
 }
 
-/* The most gradients any stage has to exchange. */
+/* Maximum gradient bytes that any stage reduces. */
 static uint64_t largest_exchange(const enumeration *e, const division *d)
 {
     uint64_t largest = 0;
@@ -135,7 +136,7 @@ static ty_status push_buckets(enumeration *e, candidate *c)
     uint64_t largest = largest_exchange(e, c->division);
     ty_status status = TY_OK;
 
-    /* Finer buckets leave earlier; after local steps, and with scores, all leave at the end. */
+    /* Smaller buckets start earlier; after local steps, and with scores, all start at the end. */
     if (e->q->workload->local_steps > 1 || e->q->workload->learning == TY_LEARNING_EVOLUTION)
         return push(e, c);
 
@@ -146,7 +147,8 @@ static ty_status push_buckets(enumeration *e, candidate *c)
         c->has_fitted_buckets = false;
         return status;
     }
-    if (fixed == 0 && !e->q->stack->overlaps_exchange) /* nothing leaves before all is there */
+    if (fixed == 0 &&
+        !e->q->stack->overlaps_exchange) /* no collective starts before all gradients are ready */
         return push(e, c);
     if (fixed > 0 && largest > 0) {
         c->bucket_bytes = fixed;
@@ -162,7 +164,7 @@ static ty_status push_buckets(enumeration *e, candidate *c)
     return status;
 }
 
-/* Compressing changes what is learnt, so it has to promise something, if it was not asked for. */
+/* Compression changes convergence, so it needs a predicted gain unless it was requested. */
 static bool is_worth_compressing(enumeration *e, const candidate *c)
 {
     const ty_plan_options *o = e->q->options;
@@ -187,7 +189,7 @@ static ty_status push_compressions(enumeration *e, candidate *c)
         c->compression = ty_proposed_compression(o, (ty_compression_kind)k);
         if (o->fix_compression ? k != (int)o->compression.kind
                                : ty_compression_at((ty_compression_kind)k)->sends_rows)
-            continue; /* rows are part of every candidate, where they pay (row_choice.c) */
+            continue; /* every candidate has rows if they pay (row_choice.c) */
         if (e->q->dimensions.zero > 0 && !ty_compression_shards(&c->compression))
             continue;
         if (o->servers > 0 && !ty_server_can_sum(&c->compression))
@@ -214,7 +216,7 @@ static bool has_replicas(const division *d)
     return false;
 }
 
-/* What ty_plan_check and the stack ask of each schedule, and of late gradients. */
+/* Conditions of ty_plan_check and the stack on each schedule, and on stale gradients. */
 static bool suits_schedule(const search_question *q, const candidate *c, ty_schedule schedule)
 {
     const uint32_t stages = c->division->stage_count;
@@ -240,8 +242,8 @@ static ty_status push_schedules(enumeration *e, candidate *c)
     ty_status status = TY_OK;
 
     for (int k = 0; status == TY_OK && k < TY_SCHEDULE_COUNT; k++) {
-        /* With one stage, 1F1B is gradient accumulation with the smallest stash. Schedules that
-         * change what is learnt, or need stages of their own, are for those who ask for them. */
+        /* With one stage, 1F1B is gradient accumulation with the least activations. Schedules that
+         * change convergence, or need special stages, are only used on request. */
         const ty_schedule_row *row = ty_schedule_at((ty_schedule)k);
         const bool is_usual =
             row->is_usual && (c->division->stage_count > 1 || !row->has_full_in_flight);
@@ -268,8 +270,8 @@ static uint32_t stage_of(const enumeration *e, const division *d, uint32_t layer
     return stage;
 }
 
-/* Whether a matrix and what is tied to it are in two stages of one pipeline rank, which would
- * exchange it with itself. */
+/* Whether a matrix and its tied copy are in two stages of one pipeline rank, which would then
+ * reduce it with itself. */
 static bool ties_to_itself(const enumeration *e, const division *d)
 {
     const uint32_t virtual_stages = at_least_one(e->q->dimensions.virtual_stages);
@@ -323,7 +325,7 @@ static bool is_sensible(const search_question *q, uint32_t stages, uint32_t micr
         return false;
     if (q->fixed_micro_batch_size > 0)
         return q->global_batch / micro_batches == q->fixed_micro_batch_size;
-    if (stages == 1) /* accumulation only where memory asks for it */
+    if (stages == 1) /* accumulation only if memory requires it */
         return micro_batches % q->stage_replica_count == 0;
     return micro_batches >= replicas &&
            (q->is_short_of_memory ||

@@ -1,19 +1,17 @@
-/* Where stages may begin: at every cut that one tensor crosses, and inside what lies between two of
- * them where several heavy layers do.
- *
- * Between two neighbouring heavy layers one position stands for all: that which fewest bytes cross,
- * the last of equals. The others differ from it by light layers alone. This is a choice, not a
- * proof; a piece with one heavy layer, as half a transformer's block is, is balanced by no cut
- * inside it, and its cuts move twice the bytes. */
+/* Layers at which stages may begin: every cut that one tensor crosses, and cuts between two of
+ * these if several heavy layers are in between. Between two neighboring heavy layers, one cut
+ * represents all: the one with fewest bytes, the last of equals. The others differ from it only by
+ * light layers. This is a heuristic, not a proof. A part with one heavy layer, such as half of a
+ * transformer block, has no balancing cut inside, and its cuts send twice the bytes. */
 #include "candidate.h"
 
-/* A share of the network's work or parameters from which on a layer is heavy: a fourth of a stage
- * in the deepest pipelines that are searched densely. */
+/* Minimum share of the model's work or parameters of a heavy layer: a fourth of a stage in the
+ * deepest pipelines that are searched densely. */
 #define HEAVY_SHARE (1.0 / 256)
 
 typedef struct positions {
     const ty_workload *workload;
-    double flop, measured_s, parameter_bytes; /* of all; opaque layers have times alone */
+    double flop, measured_s, parameter_bytes; /* of all; opaque layers have only times */
     uint32_t *list, count;
 } positions;
 
@@ -26,7 +24,7 @@ static bool is_heavy(const positions *p, uint32_t layer)
            (double)l->parameter_bytes > HEAVY_SHARE * p->parameter_bytes;
 }
 
-/* The position in (first, last] that fewest bytes cross; none before `lowest`. */
+/* The position in (first, last] with fewest bytes across; none before `lowest`. */
 static void add_between(positions *p, uint32_t first, uint32_t last, uint32_t lowest)
 {
     uint32_t best = 0;
@@ -63,7 +61,7 @@ ty_status ty_cut_positions(const ty_workload *workload, uint32_t least, uint32_t
         return ty_fail(error, TY_ENOMEM, "out of memory");
     }
     for (uint32_t i = 0; i <= narrow_count; i++) {
-        /* Inside layers [first, end), which no cut of one tensor divides. */
+        /* Positions inside layers [first, end), which no cut of one tensor splits. */
         uint32_t heavy = TY_NO_LAYER;
         for (uint32_t l = first; l < (i < narrow_count ? narrow[i] : layers); l++) {
             if (!is_heavy(&p, l))

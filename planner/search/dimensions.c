@@ -1,4 +1,4 @@
-/* What else can be divided where layers and samples alone do not fit: the cheapest first. */
+/* TP, CP, EP, ZeRO and recomputation if PP and DP alone do not fit: the cheapest first. */
 #include "candidate.h"
 
 uint32_t ty_dimensions_width(const ty_plan_dimensions *d)
@@ -69,7 +69,7 @@ bool ty_may_have_rows(const ty_plan_options *o)
     return !o->fix_compression || ty_asks_for_rows(o);
 }
 
-/* Whether any layer may travel as rows; else why the last embedding may not. */
+/* Whether any layer may be sent as rows; else why the last embedding may not. */
 ty_status ty_rows_possible(const search_question *q, ty_error *error)
 {
     const ty_plan plan = ty_plan_of_dimensions(q, 1);
@@ -92,7 +92,8 @@ bool ty_may_send_rows(const search_question *q, const ty_plan_dimensions *d)
     return !ty_asks_for_rows(q->options) || ty_rows_possible(&with, NULL) == TY_OK;
 }
 
-/* The devices of the smallest host: ranks talk in every layer, so they stay inside one. */
+/* The devices of the smallest host: TP ranks communicate in every layer, so they stay inside one.
+ * */
 static uint32_t smallest_host(const search_question *q)
 {
     const uint32_t hosts = ty_cluster_host_count(q->cluster);
@@ -114,13 +115,13 @@ static bool is_on_cores(const search_question *q)
     return ty_cluster_device_type(q->cluster, q->set->devices[0])->core_share > 0;
 }
 
-/* Ranks and stages a position that are asked for, which are not proposed here. */
+/* Requested parallel sizes and VPP, which are not proposed here. */
 static bool suits(const search_question *q, ty_pin pin, uint32_t wanted, uint32_t found)
 {
     return (q->options->pinned & pin) == 0 || at_least_one(wanted) == at_least_one(found);
 }
 
-/* Whether the stack has it, and what is pinned is as it is asked for. */
+/* Whether the stack supports it, and pinned fields have their values. */
 static bool is_wanted(const search_question *q, const ty_plan_dimensions *d)
 {
     const ty_plan_dimensions *o = &q->options->dimensions;
@@ -142,7 +143,7 @@ static bool is_wanted(const search_question *q, const ty_plan_dimensions *d)
             (d->recompute == o->recompute && d->recompute_blocks == o->recompute_blocks));
 }
 
-/* What is proposed for processors is for the worker to run. */
+/* Proposals for CPUs must run on the worker. */
 static bool can_have_ranks(const search_question *q, uint32_t widest, uint32_t ranks,
                            bool divides_sequence)
 {
@@ -173,7 +174,7 @@ uint32_t ty_dimensions_of_tensor_parallel(const search_question *q,
     return count;
 }
 
-/* Whole hosts or parts of one: a power of two of ranks, or all devices. */
+/* Sizes on one host: powers of two, or all its devices. */
 uint32_t ty_dimensions_of_tables(const search_question *q,
                                  ty_plan_dimensions out[TY_MOST_DIMENSIONS])
 {
@@ -182,7 +183,7 @@ uint32_t ty_dimensions_of_tables(const search_question *q,
 
     if (!ty_stack_has(q->stack->plans.parallelism, TY_EXPERT_PARALLEL) || q->options->servers > 0 ||
         q->options->priority == TY_PRIORITY_FRONT || q->options->fit_buckets ||
-        (q->options->pinned & both) == both) /* that is asked for as it stands */
+        (q->options->pinned & both) == both) /* the request itself */
         return 0;
     for (uint32_t ranks = 2; ranks <= q->device_count && ranks <= TY_MAX_PARALLEL_SIZE; ranks++) {
         const bool is_usual = (ranks & (ranks - 1)) == 0 || ranks == q->device_count ||
@@ -253,7 +254,7 @@ uint32_t ty_dimensions_propose(const search_question *q, ty_plan_dimensions out[
             for (uint32_t zero = 0; zero <= levels && count < TY_MOST_DIMENSIONS; zero++) {
                 if (ranks == 1 && r == 0 && zero == 0)
                     continue;
-                if (zero == 2) /* gradients are the smallest part; 3 contains it */
+                if (zero == 2) /* gradients are the smallest term; ZeRO 3 includes it */
                     continue;
                 if (zero > 0 && q->options->staleness > 0)
                     continue;

@@ -1,9 +1,9 @@
 /*
- * In which order buckets are exchanged where front layers go first: whenever the network is free,
- * of the buckets whose gradients are there the one of the frontmost layers (Peng et al.,
- * "ByteScheduler", SOSP 2019, section 3, without dividing tensors). A bucket under way is not
- * interrupted. Which are there follows from the estimator's walk of the plan without an order, so
- * that the order is part of the plan and all replicas keep to it.
+ * The order of gradient collectives with priority for the first layers: whenever the network is
+ * free, the bucket of the earliest layers among those with ready gradients (Peng et al.,
+ * "ByteScheduler", SOSP 2019, section 3, without splitting tensors). A running collective is not
+ * interrupted. Ready times come from the estimate of the plan without an order, so the order is
+ * part of the plan and the same on all replicas.
  */
 #include "candidate.h"
 #include "costing.h"
@@ -12,12 +12,12 @@
 #include <math.h>
 #include <string.h>
 
-/* Of each bucket: when its gradients are there, and what its exchange takes. */
+/* Per bucket: the time at which its gradients are ready, and the duration of its collectives. */
 typedef struct arrival {
     double ready_s, exchange_s;
 } arrival;
 
-/* @param arrivals [out] [buckets], from the first step of the first rank */
+/* @param arrivals [out] [buckets], from the first step of the first stage replica */
 static ty_status arrivals_find(const search_question *q, const ty_plan *plan, arrival *arrivals,
                                ty_error *error)
 {
@@ -47,8 +47,8 @@ done:
     return status;
 }
 
-/* The bucket whose turn it is at `now_s`: of those that are there the one of the frontmost layers,
- * or if none is the one that comes next. Buckets lie from the last layer to the first. */
+/* The next bucket at `now_s`: of the ready ones, that of the earliest layers; if none is ready, the
+ * one that is ready next. Buckets are ordered from the last layer to the first. */
 static uint32_t next_bucket(const ty_plan *plan, const arrival *arrivals, const bool *is_sent,
                             double now_s)
 {
@@ -84,7 +84,7 @@ done:
     return status;
 }
 
-/* Steps that are walked: the differences between the last ones are the steady state. */
+/* Steps to estimate: the differences between the last ones are the steady state. */
 #define ESTIMATED_STEPS 3
 
 ty_status ty_draft_estimate(const search_question *q, const ty_plan *plan,
@@ -103,7 +103,7 @@ done:
 
 /* ---- The shortest step ---------------------------------------------------------------------- */
 
-/* Orders whose steps are estimated for one plan, at most. */
+/* Maximum number of orders to estimate for one plan. */
 #define MOST_ORDERS 120
 
 typedef struct order_search {
@@ -130,7 +130,7 @@ done:
     return status;
 }
 
-/* Takes an order if its step is shorter. */
+/* Accepts an order if its step is shorter. */
 static ty_status try_order(order_search *s, uint32_t *order, bool *is_better)
 {
     double step_s;
@@ -151,7 +151,7 @@ static ty_status try_order(order_search *s, uint32_t *order, bool *is_better)
     return TY_OK;
 }
 
-/* One bucket after the other to every other place, until none makes the step shorter. */
+/* Moves each bucket to every other place, until no move shortens the step. */
 static ty_status improve(order_search *s, uint32_t *scratch)
 {
     const uint32_t count = s->plan->bucket_count;
@@ -161,7 +161,7 @@ static ty_status improve(order_search *s, uint32_t *scratch)
         is_better = false;
         for (uint32_t move = 0; move < count * count && !is_better && s->left > 0; move++) {
             const uint32_t from = move / count, to = move % count;
-            if (from == to || from == to + 1) /* neighbours change places once */
+            if (from == to || from == to + 1) /* neighbors swap once */
                 continue;
             memcpy(scratch, s->order, count * sizeof *scratch);
             /* Moves the bucket at `from` to `to`; the buckets between them move up. */
@@ -177,9 +177,9 @@ static ty_status improve(order_search *s, uint32_t *scratch)
     return TY_OK;
 }
 
-/* Begins with the order of those that are there, and with all from the front, which lets the link
- * wait for the front layers, and is better where exchanges take longer than passes: what then
- * counts is how much of the next step is left behind the last one. */
+/* Starts from the order of ready buckets, and from the order of layers. The latter lets the link
+ * wait for the first layers. It is better if collectives take longer than passes: then the part of
+ * the next step after the last collective counts. */
 static ty_status order_improve(order_search *s, bool *is_found)
 {
     const uint32_t count = s->plan->bucket_count;

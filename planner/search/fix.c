@@ -1,5 +1,5 @@
-/* --fix: what is asked for of a plan, read from the words of the command line, and what asks for a
- * candidate, written in them. One table has both, so that whatever is written can be read. */
+/* --fix: reads options from the text of the command line, and writes the text that fixes a
+ * candidate. One table has both, so that all written text can be read. */
 #include "candidate.h"
 
 #include <ctype.h>
@@ -11,7 +11,7 @@
 #define MOST_MICRO_BATCH (1u << 30)
 #define LONGEST_CYCLE_S 10.0
 
-/* Words that stand for a size of buckets. */
+/* Words for bucket sizes. */
 #define ONE_BUCKET "one"
 #define FITTED_BUCKETS "fitted"
 
@@ -28,18 +28,18 @@ typedef struct source {
     ty_status status; /* of the words so far */
 } source;
 
-/* A key of --fix. `put` adds nothing where the key can be left out. */
+/* A key of --fix. `put` adds nothing if the key can be omitted. */
 typedef struct fix_key fix_key;
 struct fix_key {
     const char *name;
     ty_status (*read)(const fix_key *key, target *t, const char *value, ty_error *error);
     void (*put)(source *s, ty_text *out);
-    const char *values; /* as ty_fix_values_at has them */
+    const char *values; /* as returned by ty_fix_values_at */
     /* Of a number or a word: */
     size_t at;            /* the member that it sets, of 32 bits */
-    ty_pin pin;           /* that it was asked for */
-    size_t flag;          /* the bool that says so; 0: none */
-    uint32_t least, most; /* most 0: the devices, but for `spared`; of a word one more than it */
+    ty_pin pin;           /* the pin that it sets */
+    size_t flag;          /* the bool that records it; 0: none */
+    uint32_t least, most; /* most 0: the devices, less `spared`; for a word, one more than it */
     uint32_t spared;
     const char *(*word)(uint32_t number);
     const char *expected; /* of a word; NULL: all words */
@@ -158,7 +158,7 @@ static void put_list(const uint32_t *numbers, uint32_t count, ty_text *out)
     }
 }
 
-/* ---- How devices and layers are divided --------------------------------------------------- */
+/* ---- Parallelism and partition ------------------------------------------------------------ */
 
 static uint32_t pipeline_size_of(const candidate *c)
 {
@@ -202,7 +202,7 @@ static void put_virtual_stages(source *s, ty_text *out)
         ty_text_addf(out, "%u", at_least_one(s->c->dimensions.virtual_stages));
 }
 
-/* Ranks are left out where the workload has no others than one. */
+/* Parallel sizes are omitted if the workload allows only 1. */
 static bool may_divide_tensors(const search_question *q)
 {
     return ty_tensor_check(q->workload, 2, 1, NULL) == TY_OK;
@@ -260,7 +260,7 @@ static void put_zero(source *s, ty_text *out)
     ty_text_addf(out, "%u", s->c->dimensions.zero);
 }
 
-/* A number of devices, or which: "0-7+16-23". */
+/* A number of devices, or a list: "0-7+16-23". */
 static ty_status read_devices(const fix_key *key, target *t, const char *value, ty_error *error)
 {
     ty_text *list = &t->texts->devices;
@@ -296,7 +296,7 @@ static ty_status read_devices(const fix_key *key, target *t, const char *value, 
     return ty_text_check(list, error);
 }
 
-/* Which devices, where their number alone asks for others; nothing where all train. */
+/* A list of devices if their number alone would select others; nothing if all train. */
 static ty_status name_devices(const search_question *q, const device_set *set, ty_text *out,
                               ty_error *error)
 {
@@ -311,7 +311,7 @@ static ty_status name_devices(const search_question *q, const device_set *set, t
         return TY_OK;
     TY_TRY(ty_device_sets_propose(q->cluster, &by_number, q->servers, q->global_batch, &sets,
                                   &count, error));
-    if (sets[0].count == set->count) { /* all that there are beside servers and actors */
+    if (sets[0].count == set->count) { /* all except servers and actors */
         ty_device_sets_free(sets, count);
         return TY_OK;
     }
@@ -339,8 +339,8 @@ static ty_status name_devices(const search_question *q, const device_set *set, t
     return TY_OK;
 }
 
-/* A set is named once: thousands of candidates share it, and each question of which devices a
- * number asks for looks at all of the cluster. */
+/* A set is named once: thousands of candidates share it, and finding the devices for a number scans
+ * the cluster. */
 static void put_devices(source *s, ty_text *out)
 {
     device_set *set = &s->q->sets[s->c->set != NULL ? s->c->set - s->q->sets : 0];
@@ -358,9 +358,9 @@ static void put_devices(source *s, ty_text *out)
     ty_text_add(out, set->name);
 }
 
-/* ---- The order of the work, and what is kept ----------------------------------------------- */
+/* ---- Schedule and recomputation ------------------------------------------------------------ */
 
-/* One stage is 1F1B unless something else was asked for. */
+/* One stage is 1F1B unless another schedule was requested. */
 static void put_schedule(source *s, ty_text *out)
 {
     if (s->c->division->stage_count > 1 || s->c->schedule != ty_schedule_default(false))
@@ -417,7 +417,7 @@ static void put_compress(source *s, ty_text *out)
         ty_text_add(out, "shorter");
 }
 
-/* Without the word, a compression that is asked for leaves embeddings dense. */
+/* Without the key, a requested compression leaves embeddings dense. */
 static void put_embeddings(source *s, ty_text *out)
 {
     if (s->c->has_dense_embeddings)
@@ -429,7 +429,7 @@ static void put_embeddings(source *s, ty_text *out)
         ty_text_add(out, "shorter");
 }
 
-/* A number alone could be meant in any unit: nobody's buckets are of 25 bytes. */
+/* A number without a unit is ambiguous: no framework has buckets of 25 bytes. */
 static ty_status read_bucket(const fix_key *key, target *t, const char *value, ty_error *error)
 {
     const size_t length = strlen(value);
@@ -500,7 +500,7 @@ static void put_cycle(source *s, ty_text *out)
     }
 }
 
-/* One replica exchanges nothing, and is asked for without an order of it. */
+/* One replica has no gradient collectives, so no order is written. */
 static void put_priority(source *s, ty_text *out)
 {
     const bool is_alone = s->c->division->stage_count == 1 && s->c->division->replicas[0] == 1;
@@ -509,7 +509,7 @@ static void put_priority(source *s, ty_text *out)
         ty_text_add(out, ty_priority_rule_name(s->q->options->priority));
 }
 
-/* Where nobody asked, each bucket's follows from its own costs. */
+/* Without a request, each bucket's algorithm follows from its own costs. */
 static void put_algorithm(source *s, ty_text *out)
 {
     if (s->q->options->fix_algorithm)
@@ -607,7 +607,7 @@ const char *ty_fix_values_at(uint32_t index)
     return index < KEY_COUNT ? keys[index].values : NULL;
 }
 
-/* The key that a word is; that of an older word for the same, else the word. */
+/* The key of a word: that of an older synonym, else the word itself. */
 static const char *key_now(const char *word)
 {
     return strcasecmp(word, "interleave") == 0 ? "vpp" : word;
@@ -633,7 +633,7 @@ static char *trim(char *word)
     return word;
 }
 
-/* How launch files begin what a key is. */
+/* Prefixes of option names in launch files, and their keys. */
 static const struct {
     const char *start, *key;
 } said_elsewhere[] = {
@@ -652,7 +652,7 @@ static const struct {
     {"distributed", "zero"},
 };
 
-/* The key that was meant by an unknown word; NULL: none. */
+/* The closest key to an unknown word; NULL: none. */
 static const char *key_near(const char *item)
 {
     for (size_t i = 0; i < sizeof said_elsewhere / sizeof said_elsewhere[0]; i++)

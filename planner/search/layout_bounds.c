@@ -1,16 +1,16 @@
-/* Seconds of a step from below, and memory, by what plans like it are charged. */
+/* Lower bounds of a layout's step time and its memory, from the costs of similar plans. */
 #include "costing.h"
 #include "layout_space.h"
 #include "lowering.h"
 
 #include <math.h>
 
-/* Bounds are summed in another order than estimates. */
+/* Bounds sum in a different order than estimates. */
 #define ROUNDING (1 - 1e-9)
 
-/* ---- Plans to ask costs of ---------------------------------------------------------------- */
+/* ---- Plans to price ----------------------------------------------------------------------- */
 
-/* A plan with these dimensions and no stages yet; it owns nothing but what is put into it. */
+/* A plan with these dimensions and no stages yet; it owns only what is added later. */
 static ty_plan plan_of(const layout_space *s, const ty_plan_dimensions *d, uint32_t size)
 {
     const search_question *q = s->q;
@@ -30,7 +30,7 @@ static ty_plan plan_of(const layout_space *s, const ty_plan_dimensions *d, uint3
                      .sequence_parallel = d->sequence_parallel};
 }
 
-/* Equal stages on the first devices, side by side. */
+/* Equal stages on the first devices, in order. */
 static ty_status add_stages(const layout_space *s, const ty_plan_dimensions *d,
                             uint32_t pipeline_size, uint32_t replicas, ty_plan *plan,
                             ty_error *error)
@@ -57,7 +57,7 @@ static ty_status add_stages(const layout_space *s, const ty_plan_dimensions *d,
     return TY_OK;
 }
 
-/* One bucket of all gradients of a stage, and one of its experts where they are on fewer ranks. */
+/* One bucket of all gradients of a stage, and one of its experts if they are on fewer ranks. */
 static void add_buckets(ty_plan *plan, uint32_t stage, ty_compression compression)
 {
     for (int of_experts = 0; of_experts < 2; of_experts++) {
@@ -83,8 +83,8 @@ typedef struct passes {
     double forward_s, backward_s, weight_s, again_s; /* without the host's time for a pass */
 } passes;
 
-/* What all layers of a stage of the probe take, the first stage first; made again only if the
- * segment is. */
+/* Time of all layers of a probe's stage, the first stage first; with recomputation only if the
+ * segment has it. */
 static ty_status ask_passes(ty_costing *costing, uint32_t stage, bool is_made_again, double pass_s,
                             passes *out)
 {
@@ -128,7 +128,7 @@ ty_status ty_layout_cell_make(const layout_space *s, const ty_plan_dimensions *d
     layout_cell cell = {.forward_s = ty_alloc(4 * ((size_t)blocks + 1), sizeof(double))};
     ty_status status = TY_OK;
 
-    /* Of each class one block, the last block, and the head, each as if it were a stage. */
+    /* One block of each class, the last block, and the head, each as a separate stage. */
     plan.virtual_stages = 0;
     plan.stage_count = s->class_count + 1 + has_head;
     plan.stages = ty_alloc(plan.stage_count, sizeof *plan.stages);
@@ -156,7 +156,7 @@ ty_status ty_layout_cell_make(const layout_space *s, const ty_plan_dimensions *d
         cell.pass_s += s->q->profile->instruction_overhead_s;
     for (uint32_t c = 0; c < s->class_count; c++)
         TY_CHECK(ask_passes(&costing, c, has_segments, cell.pass_s, &of_class[c]), status, done);
-    /* The last segment is not made again where its backward follows on its forward. */
+    /* The last segment is not recomputed if its backward directly follows its forward. */
     if (has_head)
         TY_CHECK(ask_passes(&costing, s->class_count + 1, false, cell.pass_s, &head), status, done);
     for (uint32_t b = 0; b < blocks; b++) {
@@ -181,9 +181,9 @@ done:
     return status;
 }
 
-/* ---- Exchanges, updates, transfers --------------------------------------------------------- */
+/* ---- Collectives, updates, sends ----------------------------------------------------------- */
 
-/* Bytes of a bucket that may travel as rows, which is not dearer. */
+/* Bytes of a bucket that may be sent as rows, which cannot be slower. */
 static uint64_t row_bytes(const layout_space *s, const ty_plan *plan, const ty_bucket *bucket)
 {
     uint64_t bytes = 0;
@@ -202,7 +202,7 @@ static uint64_t row_bytes(const layout_space *s, const ty_plan *plan, const ty_b
     return bytes;
 }
 
-/* Seconds of the exchanges of all buckets of a pipeline rank, or of their gathers. */
+/* Seconds of the reductions of all buckets of a pipeline rank, or of their all-gathers. */
 static ty_status ask_exchange(const layout_space *s, ty_costing *costing, ty_op op, double *seconds)
 {
     const ty_plan *plan = costing->plan;
@@ -217,7 +217,7 @@ static ty_status ask_exchange(const layout_space *s, ty_costing *costing, ty_op 
         if (bucket->stage != costing->stage.stage || ty_bucket_device_count(plan, bucket) < 2)
             continue;
         if (ty_compression_at(bucket->compression.kind)->sends_rows)
-            continue; /* dense or rows, as it pays: nothing is less than nothing */
+            continue; /* dense or rows, whichever pays: 0 is a lower bound */
         in.stage = bucket->stage;
         in.bucket = b;
         for (in.phase = 0; in.phase < phases; in.phase++) {
@@ -251,7 +251,7 @@ static ty_status ask_update(ty_costing *costing, double *seconds)
     return TY_OK;
 }
 
-/* The transfer from the first pipeline rank to the second, taken apart. */
+/* The send from the first pipeline rank to the second, as latency and rate. */
 static ty_status ask_transfer(ty_costing *costing, layout_grid_costs *out)
 {
     ty_instruction in = ty_instruction_of(TY_OP_SEND);
@@ -266,7 +266,7 @@ static ty_status ask_transfer(ty_costing *costing, layout_grid_costs *out)
     return TY_OK;
 }
 
-/* The exchanges and updates of a plan whose buckets are those of some pipeline ranks. */
+/* Collectives and updates of a plan with the buckets of some pipeline ranks. */
 static ty_status ask_places(const layout_space *s, ty_plan *plan, ty_compression_kind kind,
                             const uint32_t places[LAYOUT_PLACES], layout_grid_costs *out,
                             ty_error *error)
@@ -356,7 +356,7 @@ done:
 
 /* ---- The bound ----------------------------------------------------------------------------- */
 
-/* The host's time of the passes that make again: of the last stage without the head. */
+/* The host's time of recomputing passes: of the last stage without the head. */
 static double again_pass_s(const layout_space *s, const layout_cell *c, const layout_cuts *cuts,
                            uint32_t stage)
 {
@@ -369,7 +369,7 @@ static double again_pass_s(const layout_space *s, const layout_cell *c, const la
     return c->again_pass_s * (end - first) / (behind - first);
 }
 
-/* Of one stage. */
+/* Passes of one stage. */
 static passes passes_of(const layout_space *s, const layout_cell *c, const layout_cuts *cuts,
                         uint32_t stage)
 {
@@ -387,7 +387,7 @@ static passes passes_of(const layout_space *s, const layout_cell *c, const layou
     return p;
 }
 
-/* What is made again before a gradient is there that it is for: a stage's last segment. */
+/* Recomputation that can run before its gradient arrives: a stage's last segment. */
 static double made_early_s(const layout *l, const layout_cell *c, const layout_cuts *cuts,
                            uint32_t stage)
 {
@@ -401,16 +401,16 @@ static double made_early_s(const layout *l, const layout_cell *c, const layout_c
            c->again_pass_s;
 }
 
-/* Buckets may take so much less than all at once, where a library changes its protocol. */
+/* Factor by which several buckets may be faster than one, if a library changes its protocol. */
 #define LEAST_OF_PARTS 0.97
 
-/* Whether gradients leave bucket by bucket while backward goes on. */
+/* Whether gradients are reduced bucket by bucket during backward. */
 static bool is_overlapped(const layout_space *s, const layout *l)
 {
     return l->bucket_bytes != UINT64_MAX && s->q->stack->overlaps_exchange;
 }
 
-/* What an exchange adds to a step beside work that it may hide behind. */
+/* Exposed time of a collective that may overlap with some work. */
 static double exposed_s(const layout_space *s, const layout *l, double all_s, double beside_s)
 {
     return is_overlapped(s, l) ? fmax(0, LEAST_OF_PARTS * all_s - beside_s) : all_s;
@@ -426,11 +426,11 @@ double ty_layout_bound_s(const layout_space *s, const layout *l, const layout_ce
     const double count = (double)(s->q->global_batch / l->micro_batch_size / l->replicas);
     const double transfer_s =
         pipeline_size > 1 ? g->latency_s + g->s_per_byte * (double)c->message_bytes : 0;
-    /* With an order of exchanges the next step's forward may hide them. */
+    /* With a priority order, the next step's forward may hide them. */
     const bool is_late = s->q->options->staleness > 0 ||
                          s->q->options->priority != TY_PRIORITY_NONE ||
                          ty_schedule_at(l->schedule)->is_asynchronous;
-    /* Experts are a bucket of their own: one is updated while the other is exchanged. */
+    /* Experts have a separate bucket: one is updated while the other is reduced. */
     const bool has_parts = is_overlapped(s, l) || l->dimensions.expert_parallel > 1;
     const bool is_split = ty_schedule_at(l->schedule)->splits_backward;
     double fill_s = 0, drain_s = 0, longest_s = 0, first_end_s = 0;
@@ -447,10 +447,10 @@ double ty_layout_bound_s(const layout_space *s, const layout *l, const layout_ce
             const passes p = passes_of(s, c, &cuts, k);
             work_s += p.forward_s + p.backward_s;
         }
-        /* Behind its last backward, until its next step's first forward: of what it holds the last
-         * stage's exchange, which only a backward of that stage hides; the update, of which buckets
-         * that were exchanged early hide theirs behind the others' exchanges; with ZeRO the gather
-         * of its first stage's weights, which only that one's forward hides. */
+        /* Time from a pipeline rank's last backward to its next step's first forward. It has the
+         * reduction of its last stage, which only a backward of that stage hides, and the update:
+         * buckets reduced early overlap theirs with the other reductions. With ZeRO it also has the
+         * all-gather of its first stage's weights, which only that stage's forward hides. */
         end_s = zero > 0 ? g->sharded_update_s[place] : g->update_s[place];
         if (!is_late)
             exchanged_s = exposed_s(s, l, exchange_s / virtual_stages, lowest.backward_s);
@@ -464,7 +464,7 @@ double ty_layout_bound_s(const layout_space *s, const layout *l, const layout_ce
         if (zero == 3) /* weights are gathered for every pass */
             longest_s = fmax(longest_s, 2 * count * g->gather_s[place]);
         if (!ty_schedule_at(l->schedule)->is_asynchronous) {
-            if (is_split) /* what it has put off may come behind, and the last one's */
+            if (is_split) /* deferred weight gradients may come later, and the last one's */
                 all_s -= fmin(count, ty_schedule_put_off(l->schedule, i) + 1.0) *
                          (lowest.weight_s + c->pass_s);
             longest_s = fmax(longest_s, fill_s + all_s + drain_s + first_end_s);
@@ -487,7 +487,7 @@ ty_status ty_layout_memory(const layout_space *s, const layout *l, uint64_t *byt
     ty_status status = TY_OK;
 
     plan.schedule = l->schedule;
-    /* No more are in flight with more of them: but for GPipe, which keeps all. */
+    /* More micro-batches do not increase those in flight, except for GPipe, which stores all. */
     plan.micro_batches = l->replicas * (!ty_schedule_at(l->schedule)->has_full_in_flight &&
                                                 local > l->pipeline_size * 2
                                             ? l->pipeline_size * 2
@@ -501,7 +501,8 @@ ty_status ty_layout_memory(const layout_space *s, const layout *l, uint64_t *byt
         add_buckets(&plan, k, (ty_compression){0});
     TY_CHECK(ty_plan_lower_passes(&plan, &program, error), status, done);
     *bytes = 0;
-    /* The first has most micro-batches in flight, the next may have more blocks, the last the head.
+    /* The first has most in-flight micro-batches, the next may have more blocks, the last has the
+     * head.
      */
     for (uint32_t i = 0; i < l->pipeline_size;
          i = i < 1 || i + 1 == l->pipeline_size ? i + 1 : l->pipeline_size - 1) {

@@ -1,36 +1,36 @@
-/* Dividing a chain of layers into stages with replicas: exact dynamic programming over suffixes.
+/* Partitions a chain of layers into stages with replicas: exact dynamic programming over suffixes.
  *
- * Two passes. The first finds the least bottleneck of all suffixes, for one stage, two, and so on:
- * what it has found serves every number of stages. The second, among all divisions that reach the
- * bottleneck of one number of stages, finds the one that spends least on its cuts; it is a search
- * of its own because a suffix that is not the fastest by itself may cost less at its cuts and still
- * not be the slowest part of the whole. Remaining ties go to the division that is first when cuts
- * and replicas are read from the front. */
+ * There are two passes. The first finds the least bottleneck of all suffixes, for one stage, two,
+ * and so on; its results serve every number of stages. The second finds, among all partitions with
+ * the bottleneck of one number of stages, the one with the least time on its cuts. It is a separate
+ * search, because a suffix that is not the fastest alone may cost less at its cuts and still not be
+ * the bottleneck. Remaining ties go to the first partition in the order of cuts and replicas from
+ * the front. */
 #include "ty_planner.h"
 
 #include <assert.h>
 #include <math.h>
 
-/* Values of the best divisions of everything from a position on. */
+/* Values of the best partitions of all layers from a position on. */
 typedef struct pass {
-    bool is_sum;    /* of the cuts, instead of the slowest part */
+    bool is_sum;    /* of the cuts, instead of the bottleneck */
     double limit_s; /* of every stage and cut; HUGE_VAL: none */
-    double **best;  /* [stages]: [position][units + 1], by units; NULL: not there yet */
+    double **best;  /* [stages]: [position][units + 1], by units; NULL: not filled yet */
 } pass;
 
-/* Positions are where a stage may begin: 0, the cuts, and the end. */
+/* Positions at which a stage may begin: 0, the cuts, and the end. */
 struct ty_partitioner {
     ty_partition_input in;
     uint32_t position_count; /* cut_count + 2 */
     uint32_t *choices;       /* numbers of replicas that any stage can have, ascending */
     uint32_t choice_count, most_choices;
-    uint32_t units;         /* given out: granules, or one a stage where its replicas are fixed */
+    uint32_t units;         /* assigned: granules, or one per stage if its replicas are fixed */
     double *prefix_s;       /* [layer_count + 1] seconds of the layers before */
     double *stage_s;        /* [position][position][most_choices]; HUGE_VAL: empty */
-    uint32_t levels;        /* numbers of stages for which there are bottlenecks */
-    pass bottlenecks, sums; /* the latter of the division in hand */
-    bool *may_end;          /* [position]: a stage in hand, in front of what is worth looking at */
-    bool *can_sum_up;       /* [stages + 1][units + 1]: so many choices to so many units */
+    uint32_t levels;        /* numbers of stages with known bottlenecks */
+    pass bottlenecks, sums; /* the latter of the current partition */
+    bool *may_end;          /* [position]: the current stage, before promising suffixes */
+    bool *can_sum_up; /* [stages + 1][units + 1]: whether that many choices fill these units */
 };
 
 static uint32_t layer_at(const ty_partitioner *s, uint32_t position)
@@ -119,7 +119,7 @@ static bool is_fixed_otherwise(const ty_partitioner *s, uint32_t replicas)
     return true;
 }
 
-/* The time of one stage; HUGE_VAL where it does not fit even as the last one. */
+/* The time of one stage; HUGE_VAL if it does not fit even as the last one. */
 static ty_status find_stage(ty_partitioner *s, uint32_t first, uint32_t end, uint32_t replicas,
                             double *seconds, ty_error *error)
 {
@@ -180,7 +180,7 @@ static ty_status prepare(ty_partitioner *s, ty_error *error)
     for (uint32_t r = granule_of(in); status == TY_OK && r <= in->devices; r += granule_of(in))
         if (!is_fixed_otherwise(s, r))
             status = fill_choice(s, r, error);
-    /* Which numbers of units so many stages can have between them. */
+    /* The total numbers of units that each number of stages can have. */
     const size_t row = (size_t)s->units + 1;
     s->can_sum_up[0] = true;
     for (uint32_t stages = 1; stages <= s->in.stages; stages++)
@@ -193,8 +193,8 @@ static ty_status prepare(ty_partitioner *s, ty_error *error)
 
 /* ---- The two passes -------------------------------------------------------------------------- */
 
-/* What the first of `stages` stages adds by itself if it ends at `to`: its compute and its side of
- * the cuts around it, or the cut behind it; HUGE_VAL where that is too slow. */
+/* Cost of the first of `stages` stages alone if it ends at `to`: its compute and its side of the
+ * cuts around it, or the cut after it; HUGE_VAL if too slow. */
 static double own_value(const ty_partitioner *s, const pass *p, uint32_t stages, uint32_t from,
                         uint32_t to, uint32_t choice)
 {
@@ -228,7 +228,7 @@ static bool fits(const ty_partitioner *s, uint32_t stages, uint32_t from, uint32
            in->fits(in->context, first, layer_at(s, to) - first, replicas, stages - 1);
 }
 
-/* What a stage takes at least, whatever its replicas. */
+/* Lower bound of a stage's time for any replicas. */
 static double least_s(const ty_partitioner *s, uint32_t from, uint32_t to)
 {
     const double most = s->choice_count > 0 ? s->choices[s->choice_count - 1] : 1;
@@ -236,8 +236,8 @@ static double least_s(const ty_partitioner *s, uint32_t from, uint32_t to)
     return (s->prefix_s[layer_at(s, to)] - s->prefix_s[layer_at(s, from)]) / most;
 }
 
-/* The first choice, of those by replicas, whose compute alone is no slower than `most_s`: what
- * fewer replicas take is more. Sums and quotients of doubles may be off in their last places. */
+/* The first choice, by replicas, whose compute alone is no slower than `most_s`: fewer replicas
+ * take longer. Sums and quotients of doubles may be inexact in their last digits. */
 static uint32_t first_choice(const ty_partitioner *s, uint32_t from, uint32_t to, double most_s)
 {
     const double compute_s = s->prefix_s[layer_at(s, to)] - s->prefix_s[layer_at(s, from)];
@@ -249,8 +249,8 @@ static uint32_t first_choice(const ty_partitioner *s, uint32_t from, uint32_t to
     return found;
 }
 
-/* Where the first of `stages` stages that begins at `from` may end: the last one ends with the
- * layers, any other leaves a cut for each stage behind it, and is within the limit. */
+/* Ends that the first of `stages` stages may have if it begins at `from`: the last one ends with
+ * the layers, any other leaves a cut for each stage after it, and is within the limit. */
 static void end_range(const ty_partitioner *s, const pass *p, uint32_t stages, uint32_t from,
                       uint32_t *lowest, uint32_t *highest)
 {
@@ -276,7 +276,7 @@ static double worst_of(const ty_partitioner *s, const pass *p, uint32_t stages, 
     return worst;
 }
 
-/* Whether a choice is faster than a cell; looked at in runs, without a branch for each. */
+/* Whether a choice is faster than any cell of a run, without a branch for each. */
 static bool wins_somewhere(bool is_sum, double own, const double *rest, const double *row,
                            uint32_t count)
 {
@@ -291,10 +291,10 @@ static bool wins_somewhere(bool is_sum, double own, const double *rest, const do
     return wins != 0;
 }
 
-/* Lets one choice for the first stage compete, for all numbers of units at once; `fits` is asked
- * once, and not before the choice would win.
- * @param spared units that stages in front of these need; the choice leaves enough for all others
- * @param worst [in, out] of the cells: a choice that is slower by itself fills none */
+/* Tries one choice for the first stage, for all numbers of units at once; `fits` is called once,
+ * and only if the choice would win. @param spared units that earlier stages need; the choice leaves
+ * enough for all others @param worst [in, out] of the cells: a choice that is slower alone fills
+ * none */
 static void try_choice(const ty_partitioner *s, const pass *p, uint32_t stages, uint32_t from,
                        uint32_t to, uint32_t choice, uint32_t spared, double *worst)
 {
@@ -319,8 +319,8 @@ static void try_choice(const ty_partitioner *s, const pass *p, uint32_t stages, 
     *worst = worst_of(s, p, stages, from, spared);
 }
 
-/* Whether some division from `position` on is within the limit of the second pass: it has cells for
- * no other. */
+/* Whether some partition from `position` on is within the limit of the second pass, which has cells
+ * only for these. */
 static bool is_within(const ty_partitioner *s, uint32_t stages, uint32_t position, uint32_t spared)
 {
     const double *bottlenecks = best(s, &s->bottlenecks, stages, position);
@@ -331,8 +331,8 @@ static bool is_within(const ty_partitioner *s, uint32_t stages, uint32_t positio
     return false;
 }
 
-/* One number of stages more, of suffixes that begin at `before` to `last`, or where the cuts end.
- * @param before stages in front at least: a cut and a unit for each */
+/* Solves one more stage, for suffixes that begin at `before` to `last`, or at the end of the cuts.
+ * @param before minimum number of earlier stages: a cut and a unit for each */
 static ty_status add_level(const ty_partitioner *s, const pass *p, uint32_t stages, uint32_t before,
                            uint32_t last, ty_error *error)
 {
@@ -345,7 +345,7 @@ static ty_status add_level(const ty_partitioner *s, const pass *p, uint32_t stag
     for (size_t i = 0; i < cells; i++)
         p->best[stages][i] = HUGE_VAL;
     if (stages == 0) {
-        best(s, p, 0, end)[0] = 0; /* nothing is left, for nobody */
+        best(s, p, 0, end)[0] = 0; /* no layers and no units are left */
         return TY_OK;
     }
     for (uint32_t to = 0; to <= end; to++)
@@ -361,7 +361,7 @@ static ty_status add_level(const ty_partitioner *s, const pass *p, uint32_t stag
         end_range(s, p, stages, from, &lowest, &highest);
         for (uint32_t to = lowest; to <= highest; to++) {
             if (!p->is_sum && least_s(s, from, to) >= worst)
-                break; /* none that ends later fills a cell */
+                break; /* no later end fills a cell */
             if (!s->may_end[to])
                 continue;
             for (uint32_t i = first_choice(s, from, to, p->is_sum ? p->limit_s : worst);
@@ -372,8 +372,8 @@ static ty_status add_level(const ty_partitioner *s, const pass *p, uint32_t stag
     return TY_OK;
 }
 
-/* The first choice, by earliest end and then fewest replicas, that has the value of the pass's
- * table; there is one, computed by the same sums. */
+/* The first choice, by earliest end and then fewest replicas, with the value of the pass's table;
+ * it exists, because the sums are the same. */
 static uint32_t find_choice(const ty_partitioner *s, const pass *p, uint32_t stages, uint32_t units,
                             uint32_t from, uint32_t *to)
 {
@@ -394,7 +394,7 @@ static uint32_t find_choice(const ty_partitioner *s, const pass *p, uint32_t sta
     return 0;
 }
 
-/* ---- The whole ------------------------------------------------------------------------------- */
+/* ---- Interface ------------------------------------------------------------------------------- */
 
 ty_status ty_partitioner_open(const ty_partition_input *input, ty_partitioner **out,
                               ty_error *error)

@@ -1,4 +1,4 @@
-/* First figures for candidates, from running sums over layers. */
+/* Quick estimates of candidates, from running sums over layers. */
 #include "quick_estimate.h"
 
 #include "cost/kernels.h"
@@ -36,8 +36,8 @@ void ty_quick_costs_clear(quick_costs *costs)
     *costs = (quick_costs){0};
 }
 
-/* Of states and slots the least that any stage holds: ZeRO shards over infinitely many replicas,
- * and recomputation keeps nothing. */
+/* Lower bound of states and slots of any stage: ZeRO shards over infinitely many replicas, and
+ * recomputation stores nothing. */
 static ty_status sum_bytes(quick_costs *costs, ty_error *error)
 {
     const search_question *q = costs->q;
@@ -83,7 +83,8 @@ done:
     return status;
 }
 
-/* Factors of all layers before each, by the stage replica that the search proposes or was given. */
+/* PowerSGD factors of all layers before each, by the rank that the search proposes or the options
+ * fix. */
 static void sum_factors(quick_costs *costs)
 {
     const ty_workload *w = costs->q->workload;
@@ -108,7 +109,7 @@ static void sum_factors(quick_costs *costs)
     }
 }
 
-/* Embeddings whose gradients may travel as rows, if the options let any. */
+/* Embeddings whose gradients may be sent as rows, if the options allow any. */
 static bool find_rows(quick_costs *costs)
 {
     const search_question *q = costs->q;
@@ -132,7 +133,7 @@ static bool find_rows(quick_costs *costs)
 
 #define MOST_KNOWN_EXCHANGES ((size_t)1 << 20) /* 8 MiB */
 
-/* Where there are few enough, a place for each exchange between two cuts. */
+/* If there are few enough, a place for the all-reduce between each two cuts. */
 static bool make_plain_exchanges(quick_costs *costs)
 {
     const search_question *q = costs->q;
@@ -193,8 +194,8 @@ ty_status ty_quick_costs_make(const search_question *q, quick_costs *out, ty_err
     return TY_OK;
 }
 
-/* Every cut is priced as the way from the first device to the last: which stages will be neighbours
- * across which link is not known yet. */
+/* Every cut is priced as the route from the first device to the last: the links between neighboring
+ * stages are not known yet. */
 static ty_status price_transfers(quick_costs *costs, const ty_plan *plan, ty_error *error)
 {
     const search_question *q = costs->q;
@@ -230,9 +231,8 @@ static bool look_up_network(quick_costs *costs, uint32_t members, uint32_t strid
     return costs->status == TY_OK;
 }
 
-/* The network of devices that exchange: neighbours but for their tensor-parallel ranks, or of
- * experts, which have as many expert-parallel ranks between them. Looked up once for each number of
- * them. */
+/* The network of a gradient group: neighbors, with tensor-parallel ranks in between; for experts,
+ * also expert-parallel ranks in between. Looked up once per group size. */
 static const ty_group_network *find_network(quick_costs *costs, uint32_t members, bool of_experts)
 {
     const ty_plan plan = ty_plan_of_dimensions(costs->q, 1);
@@ -248,7 +248,7 @@ static const ty_group_network *find_network(quick_costs *costs, uint32_t members
                : NULL;
 }
 
-/* Seconds of a layer's collectives among the ranks of the first stage replica. */
+/* Seconds of a layer's TP, CP and EP collectives, of the first stage replica. */
 static double inner_s(quick_costs *costs, const ty_plan *plan, uint32_t layer, bool is_backward)
 {
     ty_inner_collective inner[TY_MAX_INNER_COLLECTIVES];
@@ -284,7 +284,7 @@ ty_status ty_quick_costs_set(quick_costs *costs, uint32_t micro_batches, ty_erro
                  talk_s[0] != NULL && talk_s[1] != NULL && prices != NULL && again != NULL, error),
              status, done);
     clear_partitioners(costs);
-    /* The least that is recomputed of each layer, wherever segments begin: by operator a block's
+    /* Lower bound of each layer's recomputation, wherever segments begin: by operator a block's
      * first product counts. */
     const ty_recompute_range whole = {0, q->workload->layer_count, q->dimensions.recompute,
                                       q->dimensions.recompute_blocks};
@@ -324,9 +324,9 @@ done:
     return status;
 }
 
-/* ---- Exchanges --------------------------------------------------------------------------- */
+/* ---- Collectives ------------------------------------------------------------------------- */
 
-/* What the plan will have: fixed, the library's choice, or a ring for first figures. */
+/* The plan's algorithm: fixed, the library's choice, or a ring for quick estimates. */
 static ty_algorithm algorithm_of(const quick_costs *costs, const ty_group_network *network)
 {
     if (costs->q->options->fix_algorithm)
@@ -334,7 +334,7 @@ static ty_algorithm algorithm_of(const quick_costs *costs, const ty_group_networ
     return ty_group_has_library(network) ? TY_AUTOMATIC : TY_RING;
 }
 
-/* What a compressor sees of a part of layers [first, end): their matrices, all alike in it. */
+/* Input of a compressor for a part of layers [first, end): their matrices, assumed equal. */
 static ty_gradient_extent part_extent(const quick_costs *costs, uint32_t first, uint32_t end,
                                       double parts, const ty_compression *c)
 {
@@ -364,7 +364,7 @@ static bool find_servers(quick_costs *costs)
     return costs->status == TY_OK;
 }
 
-/* Its collectives, with its compressor where that was measured. */
+/* Its collectives, with its compressor if that was measured. */
 static double bucket_s(quick_costs *costs, const ty_gradient_extent *extent, uint32_t members,
                        bool of_experts, const ty_compression *c)
 {
@@ -381,7 +381,7 @@ static double bucket_s(quick_costs *costs, const ty_gradient_extent *extent, uin
     for (uint32_t phase = 0; phase < ty_compression_phases(c); phase++) {
         ty_collective_kind kind =
             is_evolution ? TY_ALL_GATHER : ty_compression_collective(c, phase);
-        /* Scores are a few bytes a sample: latency is what counts. */
+        /* Scores are a few bytes per sample: only latency matters. */
         uint64_t bytes = is_evolution ? costs->q->global_batch
                                       : ty_compression_wire_bytes(c, extent, members, phase);
         const ty_group_network *network;
@@ -414,7 +414,7 @@ static double bucket_s(quick_costs *costs, const ty_gradient_extent *extent, uin
     return sum_s;
 }
 
-/* An embedding by itself, as rows. */
+/* An embedding alone, as rows. */
 static double rows_s(quick_costs *costs, uint32_t index, uint32_t members)
 {
     double *known =
@@ -441,8 +441,8 @@ static double rows_s(quick_costs *costs, uint32_t index, uint32_t members)
     return *known;
 }
 
-/* What is left of an exchange's seconds where embeddings among its layers travel as rows: all that
- * can, if that was asked for, else those that are shorter so. */
+/* Remaining seconds of an all-reduce if embeddings among its layers are sent as rows: all that can,
+ * if requested, else those that it shortens. */
 static double less_by_rows(quick_costs *costs, uint32_t first, uint32_t end, uint32_t members,
                            double seconds)
 {
@@ -464,7 +464,7 @@ static double less_by_rows(quick_costs *costs, uint32_t first, uint32_t end, uin
     return seconds;
 }
 
-/* The place of an exchange that is asked for again and again; NULL where it is none of those. */
+/* The cached entry of an often used all-reduce; NULL if it has none. */
 static double *plain_exchange(const quick_costs *costs, uint32_t first, uint32_t end,
                               uint32_t members, const candidate *c)
 {
@@ -526,7 +526,8 @@ bool ty_quick_fits(const quick_costs *costs, uint32_t first, uint32_t end, uint3
 {
     uint32_t micro_batch = costs->q->global_batch / costs->micro_batches;
     uint32_t local = costs->micro_batches / replicas;
-    /* What 1F1B keeps, if each stage behind has one replica, see ty_plan_lower; GPipe keeps more.
+    /* In-flight micro-batches of 1F1B if each later stage has one replica, see ty_plan_lower; GPipe
+     * has more.
      */
     uint32_t kept = 1 + (replicas + stages_after - 1) / replicas;
     double bytes = (double)(costs->state_sums[end] - costs->state_sums[first]);
@@ -549,8 +550,8 @@ double ty_quick_step_s(quick_costs *costs, const candidate *c)
         double buckets, exchange_s;
         exchange_s = ty_quick_exchange_s(costs, first, end, replicas, c, &buckets);
         longest_s = fmax(longest_s, exchange_s);
-        /* The last bucket is complete when backward is; the others have had their share of it. Late
-         * gradients have a step and more. */
+        /* The last bucket is complete at the end of backward; the others overlap with it. Stale
+         * gradients have at least one step. */
         exchange_s =
             is_late ? 0
                     : fmax(exchange_s / buckets, exchange_s - backward_s * (buckets - 1) / buckets);
@@ -558,7 +559,7 @@ double ty_quick_step_s(quick_costs *costs, const candidate *c)
         sum_s += one_s;
         transfers_s += costs->transfer_s[first];
     }
-    /* A step takes at least the time in which the sources of the first stage make its samples. */
+    /* A step takes at least the time in which the sources of the first stage supply its samples. */
     return fmax(fmax(slowest_s + sum_s + transfers_s, is_late ? longest_s : 0),
                 costs->q->workload->input_s_per_sample * costs->q->global_batch /
                     c->division->replicas[0]);

@@ -1,9 +1,10 @@
-/* The search: enumerate, look quickly, estimate the promising, simulate the finalists.
+/* The search: enumerate candidates, estimate them quickly, estimate the promising ones in full,
+ * simulate the finalists.
  *
- * Estimates are spent in two rounds. Scouts first: one candidate of each strategy that looks good,
- * so that no strategy is lost because another one has many variants. How far off the quick estimate
- * was for a scout corrects it for the variants of its strategy; the second round goes to the best
- * by that. */
+ * There are two rounds of estimates. The first is for scouts: one promising candidate of each
+ * strategy, so that no strategy is lost because another one has many variants. The error of the
+ * quick estimate for a scout corrects it for the variants of its strategy; the second round is for
+ * the best by that. */
 #include "candidate.h"
 #include "costing.h"
 #include "layout.h"
@@ -15,11 +16,11 @@
 
 #define SCOUTS 16
 #define ESTIMATES 32 /* scouts included; candidates that do not fit are not counted */
-/* Who is not looked at further: over the zoo on five clusters of 8 to 32 devices quick estimates
- * were at most 1.8 times the estimate, corrected ones at most 1.25 times. */
+/* Margins for pruning: over the zoo on five clusters of 8 to 32 devices, quick estimates were at
+ * most 1.8 times the estimate, corrected ones at most 1.25 times. */
 #define HOPELESS_SCOUT 1.8
 #define HOPELESS_VARIANT 1.25
-/* Up to here a transformer's layouts are looked at beside everything else, beyond instead of it. */
+/* Up to here a transformer's layouts are searched in addition to all else, beyond instead of it. */
 #define FEW_DEVICES 16
 
 typedef struct search {
@@ -30,12 +31,12 @@ typedef struct search {
     uint64_t layouts; /* that were bounded */
     uint64_t walked;  /* instructions */
     double best_s;    /* least estimate so far; HUGE_VAL: none */
-    bool is_beside; /* of fewer devices than others were searched for: what is slower is no help */
+    bool is_beside;   /* fewer devices than in an earlier search: slower plans do not help */
 } search;
 
 /* ---- Judging one candidate --------------------------------------------------------------- */
 
-/* The largest device, and by how much the worst stage misses. */
+/* The largest peak memory, and the bytes by which the worst stage exceeds it. */
 static ty_status judge_memory(const search_question *q, const ty_plan *plan, candidate *c,
                               ty_error *error)
 {
@@ -72,13 +73,13 @@ static ty_status judge_memory(const search_question *q, const ty_plan *plan, can
     return TY_OK;
 }
 
-/* Whether what an embedding travels as is left open. */
+/* Whether the form in which embeddings are sent is open. */
 static bool may_compare_rows(const ty_plan_options *o)
 {
     return !o->fix_compression && o->embeddings == TY_EMBEDDINGS_USUAL;
 }
 
-/* The candidate's plan, and whether it fits: with dense embeddings where rows are too much. */
+/* The candidate's plan, and whether it fits: with dense embeddings if rows need too much memory. */
 static ty_status draft_that_fits(const search_question *q, candidate *c, draft *out,
                                  ty_error *error)
 {
@@ -148,8 +149,8 @@ static int compare_counts(uint64_t a, uint64_t b)
     return (a > b) - (a < b);
 }
 
-/* Equal times are told apart by fewer devices, fewer stages, fewer micro-batches, less compression,
- * fewer buckets, the schedule that keeps less: the same question gives the same plan. */
+/* Break ties by fewer devices, fewer stages, fewer micro-batches, less compression, fewer buckets,
+ * then the schedule with less activation memory, so that the same question gives the same plan. */
 static int compare_shape(const candidate *a, const candidate *b)
 {
     const division *da = a->division, *db = b->division;
@@ -192,7 +193,7 @@ static int by_quick_estimate(const void *left, const void *right)
     return order != 0 ? order : compare_shape(a, b);
 }
 
-/* 0 simulated or not to be, 1 estimated, 2 neither, 3 too large. */
+/* 0 simulated or without simulations, 1 estimated, 2 neither, 3 too large. */
 static int order_of(const candidate *c)
 {
     if (c->missing_bytes > 0)
@@ -227,8 +228,8 @@ static int by_place(const void *left, const void *right)
 
 /* ---- The two rounds ---------------------------------------------------------------------- */
 
-/* Who stops a search that has nothing yet is given the first candidate that fits, unless so many
- * do not that waiting for one may take long. */
+/* On interrupt without a result, returns the first candidate that fits. Gives up after PATIENCE
+ * that do not. */
 #define PATIENCE 8
 
 static bool is_over(const search *s)
@@ -236,7 +237,7 @@ static bool is_over(const search *s)
     return (s->estimates > 0 || s->misfits >= PATIENCE) && ty_search_must_stop(s->q);
 }
 
-/* Data parallelism alone is what any other answer is held against. */
+/* Data parallelism alone is the baseline for every other answer. */
 static ty_status send_baseline(search *s, ty_error *error)
 {
     for (uint32_t i = 0; i < s->list.count; i++) {
@@ -261,7 +262,7 @@ static ty_status send_scouts(search *s, ty_error *error)
     return TY_OK;
 }
 
-/* What a candidate is expected to take; uncorrected where there is no scout to learn from. */
+/* Expected step time of a candidate; uncorrected without a scout. */
 static double expected_s(const search *s, const candidate *c)
 {
     double correction = s->corrections[c->strategy];
@@ -290,7 +291,7 @@ static ty_status refine(search *s, ty_error *error)
 /* ---- Buckets for the best ------------------------------------------------------------------ */
 
 #define REFITTED 3 /* candidates, best first */
-/* Share of the step that waits for exchanges, from which on other buckets are worth an estimate. */
+/* Minimum exposed share of gradient collectives in the step to estimate other buckets. */
 #define LEAST_EXPOSED 0.01
 
 static bool may_refit(const search_question *q, const candidate *c)
@@ -312,8 +313,8 @@ static bool is_refitted(const candidate_list *list, const candidate *c)
     return false;
 }
 
-/* The best once more with buckets that are fitted to when their gradients are ready. `list` is
- * sorted by outcome. */
+/* The best candidates with buckets fitted to the times at which their gradients are ready. `list`
+ * is sorted by outcome. */
 static ty_status refit_buckets(search *s, ty_error *error)
 {
     candidate best[REFITTED];
@@ -334,7 +335,7 @@ static ty_status refit_buckets(search *s, ty_error *error)
                               .has_dense_embeddings = best[i].has_dense_embeddings,
                               .strategy = best[i].strategy,
                               .quick_s = best[i].quick_s};
-        if (is_refitted(&s->list, &refitted)) /* another of them differed in its buckets alone */
+        if (is_refitted(&s->list, &refitted)) /* another of them differs only in its buckets */
             continue;
         TY_TRY(ty_candidates_add(&s->list, &refitted, error));
         TY_TRY(judge(s, &s->list.items[s->list.count - 1], error));
@@ -342,7 +343,7 @@ static ty_status refit_buckets(search *s, ty_error *error)
     return TY_OK;
 }
 
-/* Whether a candidate is in the list that differs from it in nothing. */
+/* Whether an equal candidate is in the list. */
 static bool is_listed(const candidate_list *list, const candidate *c)
 {
     for (uint32_t i = 0; i < list->count; i++)
@@ -353,7 +354,7 @@ static bool is_listed(const candidate_list *list, const candidate *c)
     return false;
 }
 
-/* The best once more without rows, to tell what they bring. `list` is sorted by outcome. */
+/* The best candidate without rows, to report their gain. `list` is sorted by outcome. */
 static ty_status compare_rows(search *s, ty_error *error)
 {
     candidate dense = s->list.items[0];
@@ -371,7 +372,7 @@ static ty_status compare_rows(search *s, ty_error *error)
     return status == TY_OK ? judge(s, &s->list.items[s->list.count - 1], error) : status;
 }
 
-/* Those that were not judged before, all in order again. */
+/* Evaluates those that were not evaluated before, then sorts all again. */
 static ty_status judge_list(search *s, ty_error *error)
 {
     candidate *all = s->list.items;
@@ -393,14 +394,14 @@ static ty_status judge_list(search *s, ty_error *error)
     return TY_OK;
 }
 
-/* Candidates that have ranks, too. What is pinned besides may have no place for some. */
+/* Adds candidates with the proposed dimensions. Other pinned fields may exclude some. */
 static ty_status enumerate_ranks(search *s, const ty_plan_dimensions *dimensions, uint32_t count,
                                  ty_error *error)
 {
     ty_error refusal = {0};
 
     for (uint32_t i = 0; i < count && !is_over(s); i++) {
-        search_question divided = *s->q; /* borrows what the open one owns */
+        search_question divided = *s->q; /* borrows from the current question */
         const ty_status status = ty_search_question_divide(&divided, &dimensions[i], &refusal);
         if (status == TY_EINVAL)
             continue;
@@ -411,7 +412,7 @@ static ty_status enumerate_ranks(search *s, const ty_plan_dimensions *dimensions
     return TY_OK;
 }
 
-/* All candidates of the question as it stands. */
+/* All candidates of the current question. */
 static ty_status look(search *s, bool may_have_ranks, ty_error *error)
 {
     TY_TRY(ty_candidates_enumerate(s->q, &s->list, error));
@@ -430,11 +431,12 @@ static bool has_found(const search *s)
 
 /* ---- Layouts ------------------------------------------------------------------------------- */
 
-/* How many instructions of layouts' programs are walked before the best so far has to do. */
+/* Maximum number of instructions of layouts' programs to estimate before the search returns the
+ * best so far. */
 #define MOST_WALKED 1500000
-/* So many of the best are looked at once more with other divisions, compressors and buckets. */
+/* Number of best layouts to try with other partitions, compressors and buckets. */
 #define PLANTED 4
-/* Equal stages of a layout need cuts where an equal division has them, to a fraction of a stage. */
+/* Equal stages of a layout need cuts near those of an equal partition, to a fraction of a stage. */
 #define CUTS_PER_CHUNK 4
 
 static ty_status candidate_of(search *s, const ty_layouts *layouts, const layout *l, double bound_s,
@@ -487,7 +489,7 @@ static ty_status estimate_layouts(search *s, ty_layouts *layouts, ty_error *erro
     return TY_OK;
 }
 
-/* A layout's question instead of the open one. */
+/* Makes a layout's question the current one. */
 static ty_status plant(search_question *q, const candidate *c, ty_error *error)
 {
     const uint32_t virtual_stages = at_least_one(c->dimensions.virtual_stages);
@@ -510,7 +512,7 @@ static bool is_same_layout(const candidate *a, const candidate *b)
            ty_dimensions_equal(&a->dimensions, &b->dimensions);
 }
 
-/* Of those from `first` on, what is there before them already. */
+/* Removes candidates from `first` on that are in the list before. */
 static void drop_repetitions(candidate_list *list, uint32_t first)
 {
     uint32_t kept = first;
@@ -527,11 +529,11 @@ static void drop_repetitions(candidate_list *list, uint32_t first)
     list->count = kept;
 }
 
-/* The best layouts once more, with everything else that a plan may choose. */
+/* The best layouts with all other choices of a plan. */
 static ty_status plant_best(search *s, ty_error *error)
 {
     const uint32_t judged = s->list.count;
-    search_question planted = *s->q; /* borrows what the open one owns, but for the cuts */
+    search_question planted = *s->q; /* borrows from the current one, except the cuts */
     candidate best[PLANTED];
     uint32_t count = 0;
     ty_status status = TY_OK;
@@ -556,7 +558,7 @@ done:
     return status;
 }
 
-/* Layouts of other sizes that are listed with the answer, and how many are tried for them. */
+/* Number of layouts of other sizes to list with the answer, and to try for them. */
 #define ALTERNATIVES 6
 #define MOST_TRIED 24
 
@@ -573,8 +575,8 @@ static bool has_sizes(const candidate *c, const layout *l, uint32_t global_batch
            at_least_one(a->virtual_stages) == virtual_stages;
 }
 
-/* The search for the fastest stops where no bound is lower. What comes next by its bound, of sizes
- * that nothing so far has, is estimated for the reader; it takes no part in the choice. */
+/* The search for the fastest stops when no bound is lower. The next layouts by bound, with sizes
+ * that are not listed yet, are estimated for the report; they take no part in the choice. */
 static ty_status add_alternatives(search *s, ty_layouts *layouts, ty_error *error)
 {
     uint32_t estimated = 0, considered = 0;
@@ -640,8 +642,8 @@ done:
     return status;
 }
 
-/* With everything else that can be divided, from the cheapest on. What was looked at before stays:
- * it did not fit. */
+/* Tries TP, CP, EP, ZeRO and recomputation, the cheapest first. Earlier candidates stay in the
+ * list: they did not fit. */
 static ty_status look_further(search *s, search_question *q, ty_error *error)
 {
     ty_plan_dimensions dimensions[TY_MOST_DIMENSIONS];
@@ -655,8 +657,8 @@ static ty_status look_further(search *s, search_question *q, ty_error *error)
     return TY_OK;
 }
 
-/* Where layouts say nothing and no device holds the network: ranks beside stages. What was found
- * without stays. */
+/* If layouts do not apply and the model does not fit one device: TP and EP in addition to PP.
+ * Candidates without them stay. */
 static ty_status look_at_parallel(search *s, search_question *q, ty_error *error)
 {
     ty_plan_dimensions dimensions[TY_MOST_DIMENSIONS];
@@ -668,9 +670,9 @@ static ty_status look_at_parallel(search *s, search_question *q, ty_error *error
     return status == TY_OK && s->list.count > before ? judge_list(s, error) : status;
 }
 
-/* ---- The whole ------------------------------------------------------------------------------ */
+/* ---- All parts ------------------------------------------------------------------------------ */
 
-/* What was found by a part of the search beside what was found by others. */
+/* Adds the results of one part of the search to those of others. */
 static ty_status take_over(search *s, const search *part, ty_error *error)
 {
     for (uint32_t i = 0; i < part->list.count; i++) {
@@ -685,8 +687,8 @@ static ty_status take_over(search *s, const search *part, ty_error *error)
     return TY_OK;
 }
 
-/* Ranks that divide tables, each way a search of its own: what quick estimates leave out, the
- * update, is what they have less of. */
+/* Sharded tables, with a separate search for each way: they shorten the update, which quick
+ * estimates leave out. */
 static ty_status look_at_tables(search *s, ty_error *error)
 {
     ty_plan_dimensions dimensions[TY_MOST_DIMENSIONS];
@@ -709,7 +711,7 @@ static ty_status look_at_tables(search *s, ty_error *error)
     return status;
 }
 
-/* Plans for the set of devices in hand. */
+/* Plans for the current set of devices. */
 static ty_status search_set(search *s, search_question *q, ty_error *error)
 {
     const ty_plan_options *options = q->options;
@@ -722,24 +724,23 @@ static ty_status search_set(search *s, search_question *q, ty_error *error)
         TY_TRY(look_at_layouts(s, &has_layouts, error));
     if (options->layouts_only)
         return TY_OK;
-    /* Stages of their own size and with their own numbers of replicas: where devices are few, or
-     * there are no layouts. */
+    /* Stages of different sizes and numbers of replicas: with few devices, or without layouts. */
     is_open = q->refusal.status == TY_OK;
     if (is_open && (has_layouts ? q->device_count <= FEW_DEVICES : !has_found(s)))
         TY_TRY(look(s, can_divide && options->pipeline_stages == 0, error));
     if (s->is_beside)
         return TY_OK;
-    /* Where the usual micro-batches do not fit, smaller ones may; then other ways to divide; and
-     * what misses least is still worth telling. */
+    /* If the usual micro-batches do not fit, tries smaller ones, then other dimensions; else
+     * reports the candidate that misses least. */
     if (is_open && !has_found(s) && !has_layouts) {
         q->is_short_of_memory = true;
-        ty_candidates_drop(&s->list); /* all of them come again, and smaller ones */
+        ty_candidates_drop(&s->list); /* enumerates all of them again, and smaller ones */
         TY_TRY(look(s, false, error));
     }
     if (is_open && !has_found(s) && !has_layouts && options->pinned != TY_PIN_ALL &&
         !q->has_fixed_replicas && !options->fix_schedule)
         TY_TRY(look_further(s, q, error));
-    /* Not where one device holds the whole model in the fastest plan. */
+    /* Not if the model fits one device in the fastest plan. */
     const candidate *best = s->list.items;
     if (is_open && !has_layouts && !q->has_fixed_replicas &&
         !(s->list.count > 0 && order_of(best) <= 1 && best->division->stage_count == 1 &&
@@ -771,13 +772,13 @@ static void tell(const search *s, const search_question *q)
     q->options->note(q->options->note_context, line);
 }
 
-/* Where there are many sets, as of hundreds of hosts, and so many one after the other gave nothing
- * faster. Of fewer hosts all are looked at: between 8 and 4 of them 7, 6 and 5 may divide worse. */
+/* With many sets, as on hundreds of hosts, stops after this many in a row without a faster plan.
+ * With fewer hosts all sets are searched: from 8 to 4 hosts, 7, 6 and 5 may divide worse. */
 #define MANY_SETS 16
 #define PATIENCE_WITH_SETS 2
 
-/* All devices first; then fewer, as long as these could be faster. Divisions found for a set are
- * kept with those of all. */
+/* All devices first; then fewer, as long as these could be faster. Partitions of all sets are
+ * stored together. */
 static ty_status search_sets(search *s, search_question *q, ty_error *error)
 {
     uint32_t vain = 0;
@@ -796,7 +797,7 @@ static ty_status search_sets(search *s, search_question *q, ty_error *error)
             continue;
         if (i > 0) {
             status = ty_search_question_use(q, &q->sets[i], &refusal);
-            if (status == TY_EINVAL) { /* these cannot be asked it */
+            if (status == TY_EINVAL) { /* the question is not possible on these */
                 status = TY_OK;
                 continue;
             }
@@ -826,9 +827,10 @@ static ty_status search_sets(search *s, search_question *q, ty_error *error)
     return TY_OK;
 }
 
-/* ---- What is simpler ------------------------------------------------------------------------- */
+/* ---- Simpler plans ----------------------------------------------------------------------------
+ * */
 
-/* What a plan combines: ways to divide, then stages a pipeline rank. */
+/* Complexity of a plan: number of kinds of parallelism, then VPP. */
 static int compare_complexity(const candidate *a, const candidate *b)
 {
     const candidate *const both[] = {a, b};
@@ -848,7 +850,7 @@ static int compare_complexity(const candidate *a, const candidate *b)
                               : compare_counts(virtual_stages[0], virtual_stages[1]);
 }
 
-/* The same work on the same devices, but for buckets, compression and rows. */
+/* Whether two plans are equal except for buckets, compression and rows. */
 static bool has_same_layout(const candidate *a, const candidate *b)
 {
     const size_t bytes = a->division->stage_count * sizeof *a->division->replicas;
@@ -858,7 +860,7 @@ static bool has_same_layout(const candidate *a, const candidate *b)
            memcmp(a->division->replicas, b->division->replicas, bytes) == 0;
 }
 
-/* One that has the layout of `c` and was simulated; NULL: none. */
+/* A simulated candidate with the layout of `c`; NULL: none. */
 static const candidate *find_simulated(const candidate_list *list, const candidate *c)
 {
     for (uint32_t i = 0; i < list->count; i++)
@@ -878,8 +880,8 @@ static double known_s(const candidate_list *list, const candidate *c)
                                (other->simulation.step_time_s / other->estimate.step_time_s);
 }
 
-/* The simplest candidate of at most this rank that takes no longer than `limit_s`, of equally
- * simple ones the fastest; NULL: there is none. */
+/* The simplest candidate of order `most_order` or less that takes at most `limit_s`; ties: the
+ * fastest; NULL: none. */
 static candidate *simplest_within(const candidate_list *list, int most_order, double limit_s)
 {
     candidate *best = NULL;
@@ -902,7 +904,7 @@ static candidate *simplest_within(const candidate_list *list, int most_order, do
     return best;
 }
 
-/* The simplest of those that are as fast as the fastest but for the tolerance. */
+/* The simplest candidate within the tolerance of the fastest. */
 static candidate *find_answer(const search *s, int most_order)
 {
     const candidate_list *list = &s->list;
@@ -914,11 +916,11 @@ static candidate *find_answer(const search *s, int most_order)
     return simplest_within(list, most_order, least_s * (1 + s->q->options->tolerance));
 }
 
-/* What is left out: all ranks and pipelines, pipelines, several stages a pipeline rank, more than
- * two of them, than four, than eight. */
+/* Simplifications: no TP, CP, EP and PP; no PP; VPP 1; at most 2, 4 and 8. */
 enum { NO_DIVISION, NO_PIPELINE, ONE_STAGE, NARROWINGS = ONE_STAGE + 4 };
 
-/* @param out options that leave it out @return whether those that were asked for leave it open */
+/* @param out options with the simplification
+ * @return whether the requested options allow it */
 static bool leave_out(const ty_plan_options *asked, uint32_t what, ty_plan_options *out)
 {
     const uint32_t parallel = (uint32_t)TY_PIN_TENSOR | TY_PIN_CONTEXT | TY_PIN_EXPERT;
@@ -935,7 +937,7 @@ static bool leave_out(const ty_plan_options *asked, uint32_t what, ty_plan_optio
     return true;
 }
 
-/* Whether a plan is without it. */
+/* Whether a plan already has the simplification. */
 static bool is_without(const candidate *c, uint32_t what)
 {
     if (what >= ONE_STAGE)
@@ -944,8 +946,8 @@ static bool is_without(const candidate *c, uint32_t what)
            (what == NO_PIPELINE || ty_dimensions_width(&c->dimensions) == 1);
 }
 
-/* The search for the fastest left out what is slower. What is so by no more than the tolerance and
- * simpler, on the devices of the fastest, is looked for here. */
+/* The search for the fastest pruned slower plans. This one finds simpler plans within the
+ * tolerance, on the devices of the fastest. */
 static ty_status look_for_simpler(search *s, search_question *q, ty_error *error)
 {
     const ty_plan_options *options = q->options;
@@ -986,8 +988,8 @@ static ty_status look_for_simpler(search *s, search_question *q, ty_error *error
 
 /* ---- Finalists --------------------------------------------------------------------------- */
 
-/* Its estimate is the answer where a simulation would take too long. Says "simulated a plan: 5.3 s
- * per step" of many devices, since they take a while. */
+/* Its estimate is the answer if a simulation would take too long. With many devices, it notes
+ * "simulated a plan: 5.3 s per step", because simulations take long. */
 static ty_status simulate_or_note(const search_question *q, candidate *c, ty_error *error)
 {
     ty_error why = {0};
@@ -1008,8 +1010,8 @@ static ty_status simulate_or_note(const search_question *q, candidate *c, ty_err
     return TY_OK;
 }
 
-/* The answer, until it is one that was simulated: no estimate is then so much better that its
- * simulation could change the choice. */
+/* Simulates the answer until the first candidate is a simulated one: then no estimate is good
+ * enough that its simulation could change the choice. */
 static ty_status simulate_finalists(search *s, ty_error *error)
 {
     ty_status status = TY_OK;
@@ -1024,7 +1026,7 @@ done:
     return status == TY_EINTERRUPTED ? TY_OK : status;
 }
 
-/* Only layouts were asked for, and none will do. */
+/* Only layouts were requested, and none fits. */
 static ty_status refuse_layouts(const search_question *q, const search *s, ty_error *error)
 {
     if (s->list.count > 0)
@@ -1051,8 +1053,8 @@ static ty_status put_in_place(search *s, ty_error *error)
     return TY_OK;
 }
 
-/* Servers serve replicas of the whole network, front layers go first in such, and they are what
- * learns from episodes. */
+/* Parameter servers, priority orders and learners of episodes require replicas of the unsharded
+ * model. */
 static ty_plan_options settled(const ty_workload *workload, const ty_plan_options *options)
 {
     ty_plan_options o = *options;
@@ -1068,8 +1070,7 @@ static ty_plan_options settled(const ty_workload *workload, const ty_plan_option
         o.pinned |= TY_PIN_RECOMPUTE;
     if (o.pipeline_stages == 0 && o.replicas == NULL)
         o.pipeline_stages = 1;
-    /* Context-parallel ranks are proposed to nobody; with one pin less, fewer devices are looked
-     * at, too. */
+    /* CP is never proposed; with one pin less, sets of fewer devices are searched, too. */
     o.pinned |=
         TY_PIN_TENSOR | TY_PIN_EXPERT | TY_PIN_SEQUENCE | TY_PIN_ZERO | TY_PIN_VIRTUAL_STAGES;
     o.pinned &= ~(uint32_t)TY_PIN_CONTEXT;
@@ -1119,7 +1120,7 @@ ty_status ty_plan_search_once(const ty_workload *workload, const ty_cluster *clu
     if (options->tolerance > 0)
         TY_CHECK(look_for_simpler(&s, &q, error), status, done);
     TY_CHECK(simulate_finalists(&s, error), status, done);
-    /* Marks the answer, and puts it first. */
+    /* Marks the answer, and moves it to the front. */
     candidate_list *list = &s.list;
 
     for (uint32_t i = 0; i < list->count; i++)
