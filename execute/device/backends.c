@@ -1,5 +1,5 @@
-/* Backends by name. "cuda" lies in a plugin of its own, so that the worker starts on machines that
- * have no GPU and none of its libraries. */
+/* Backends by name. "cuda" is in a plugin of its own, so that the worker starts on hosts that have
+ * no GPU and none of its libraries. */
 #include "device.h"
 
 #include <dlfcn.h>
@@ -18,8 +18,8 @@
 static pthread_mutex_t plugin_lock = PTHREAD_MUTEX_INITIALIZER;
 static const ty_cuda_plugin *plugin;
 
-/* Where TRAINYARD_CUDA_PLUGIN says, where it is installed, or beside the program as it is built: in
- * none of the loader's places, of which the folder that one stands in may be one. */
+/* The path in TRAINYARD_CUDA_PLUGIN, or the installed plugin, or the one next to the program as
+ * built. The loader's search path is not used, since it may include the current folder. */
 static void plugin_path(char *out, size_t size)
 {
     static const char *const places[] = {"../lib/trainyard/worker/", ""};

@@ -1,10 +1,10 @@
 /**
  * @file cuda_plugin.h
- * What the worker and its CUDA plugin agree on. Internal to execute/.
+ * The interface between the worker and its CUDA plugin. Internal to execute/.
  *
  * The plugin holds the "cuda" backend: its own kernels, the CUDA runtime (static), and calls into
- * cuBLASLt, cuDNN and NCCL, which it loads when a layer or a link first needs them. It is built
- * where the CUDA toolkit is and loads, and says that there is no GPU, everywhere.
+ * cuBLASLt, cuDNN and NCCL, which it loads when a layer or a link first needs them. Building it
+ * requires the CUDA toolkit. It loads everywhere, and reports if there is no GPU.
  */
 #ifndef TY_EXECUTE_CUDA_PLUGIN_H
 #define TY_EXECUTE_CUDA_PLUGIN_H
@@ -20,7 +20,7 @@
 typedef struct ty_cuda_plugin {
     uint32_t version;
     const ty_device_backend *backend;
-    /** TY_EUNSUPPORTED where there is no GPU or no driver for it. */
+    /** TY_EUNSUPPORTED if there is no GPU or no driver for it. */
     ty_status (*check)(ty_error *error);
 } ty_cuda_plugin;
 

@@ -418,7 +418,7 @@ typedef struct ty_dataset ty_dataset;
  * Opens the workload's data set.
  * - "fashion-mnist": IDX files, .gz or not, in `directory` or where Debian's dataset-fashion-mnist
  *   installs them.
- * - "text": `directory` is a text file, or one of tokens (data_text.c), or NULL for the GPL that
+ * - "text": `directory` is a text file, or one of tokens (tokens.h), or NULL for the GPL that
  *   Debian installs; windows of tokens_per_sample + 1.
  * - "synthetic": generated if `directory` is NULL. Else read from there: images (a folder or tar
  *   files, data_images.c) for a workload of images, else text.

@@ -1,16 +1,16 @@
-/* The replay backend: a stage that computes nothing. It has what messages are read from and written
- * to, of the sizes that the plan says, so that a network or a schedule can be tried without the
- * devices; interpreter_replay.c lets instructions take their time. */
+/* The replay backend: a stage that computes nothing. It has the buffers of messages, of the plan's
+ * sizes, so that an interconnect or a schedule can be tried without the devices. Instructions take
+ * their predicted time in interpreter_replay.c. */
 #include "device.h"
 
 struct ty_stage_device {
     uint32_t slots;
-    /* [slots][floats]: what crosses the cut before the stage, and that behind it */
+    /* [slots][floats]: tensors that cross the cut before the stage, and the cut after it */
     float *input, *input_gradient, *output, *output_gradient;
     uint64_t input_floats, output_floats; /* of a slot */
 };
 
-/* Every layer is a time and some bytes, whatever its kind. */
+/* A layer of any kind is a time and some bytes. */
 static ty_status replay_supports(const ty_workload *workload, uint32_t first_layer,
                                  uint32_t layer_count, ty_error *error)
 {
@@ -29,7 +29,7 @@ static void replay_close(ty_stage_device *stage)
     ty_free(stage);
 }
 
-/* Floats that have room for the tensor before `layer`; none at the network's ends. */
+/* Floats that have room for the tensor before `layer`; 0 at the model's ends. */
 static uint64_t cut_floats(const ty_stage_options *options, uint32_t layer)
 {
     uint64_t bytes;
@@ -40,7 +40,7 @@ static uint64_t cut_floats(const ty_stage_options *options, uint32_t layer)
     return (bytes + sizeof(float) - 1) / sizeof(float);
 }
 
-/* NULL of no floats. */
+/* Allocates [slots][floats]; NULL if `floats` is 0. */
 static bool buffer_make(uint64_t floats, uint32_t slots, float **out)
 {
     if (floats == 0)
@@ -97,7 +97,7 @@ static float *replay_output_gradient(ty_stage_device *stage, uint32_t slot)
     return slot_of(stage->output_gradient, stage->output_floats, slot);
 }
 
-/* There are none: exchanges are of bytes of their own. */
+/* There are none: collectives have buffers of their own. */
 static uint64_t replay_parameter_count(const ty_stage_device *stage)
 {
     (void)stage;

@@ -1,4 +1,4 @@
-/* Initial weights: a counter-based generator, so that any part of any tensor can be made anywhere.
+/* Initial weights: a counter-based generator, so that any rank can compute any part of any tensor.
  */
 #include "init.h"
 
@@ -51,7 +51,7 @@ static void *fill_run(void *argument)
     return NULL;
 }
 
-/* A thread is worth its start from some ten milliseconds of work on. */
+/* Starting a thread pays from about ten milliseconds of work on. */
 enum { MOST_THREADS = 8, ELEMENTS_PER_THREAD = 1 << 19 };
 
 void ty_init_normal(uint64_t seed, uint32_t layer, uint32_t tensor, double deviation,
@@ -81,8 +81,8 @@ void ty_init_normal(uint64_t seed, uint32_t layer, uint32_t tensor, double devia
 }
 
 /* By fan-in: the default of torch.nn.Linear and torch.nn.Conv2d (variance of a uniform number
- * within 1 / sqrt(fan in)), which the learning rates of small networks are usually given for: LeNet
- * at 0.05 with momentum 0.9 diverges from the larger He initialisation. In models with attention:
+ * within 1 / sqrt(fan in)). Published learning rates of small models usually assume it: LeNet at
+ * 0.05 with momentum 0.9 diverges from the larger He initialization. In models with attention:
  * Radford et al., "Language models are unsupervised multitask learners", 2019, section 2.3. Layers
  * that write to the residual stream start smaller by the square root of their number, two per
  * block. */

@@ -1,4 +1,4 @@
-/* Options of layers that a backend does not know. */
+/* Options of layers that a backend does not support. */
 #include "layer_tensors.h"
 
 ty_attribute layer_unknown_option(const ty_layer *layer, uint64_t known)

@@ -17,7 +17,7 @@ CPU_CLONES static void sgd_momentum(uint64_t count, float rate, float momentum, 
     }
 }
 
-/* What is the same for every parameter of a step. */
+/* Constants of a step, the same for every parameter. */
 typedef struct adamw {
     float beta1, beta2;
     float rate;          /* learning rate over the bias correction of the first moment */

@@ -2,11 +2,11 @@
 
 #include <math.h>
 
-/* Farther ones share the last bucket (Raffel et al., 2020, section 2.1). */
+/* Larger distances share the last bucket (Raffel et al., 2020, section 2.1). */
 #define FARTHEST 128
 
-/* Of the distances in one direction: the first half of the buckets has one each, those of the other
- * half grow with the logarithm. */
+/* The bucket of a distance in one direction: buckets of the first half have one distance each,
+ * those of the second half grow logarithmically. */
 static uint64_t bucket_of(uint64_t distance, uint64_t buckets)
 {
     const uint64_t exact = buckets / 2;
@@ -31,7 +31,7 @@ static uint64_t bucket_between(uint64_t query, uint64_t key, uint64_t buckets, b
                        : bucket_of(query - key, behind);
 }
 
-/* With one of query and key being 0. */
+/* Either the query or the key is 0. */
 uint64_t relative_bucket(uint64_t at, uint64_t keys, uint64_t buckets, bool is_causal)
 {
     const uint64_t none = keys - 1;

@@ -1,9 +1,9 @@
 /**
  * @file relative_buckets.h
- * Biases of attention's scores by the distance from query to key (Raffel et al., "T5", 2020,
- * section 2.1): those of a head are looked up by how far a key is before or behind a query, in one
- * of `buckets` ranges, which get wider with the distance; under a mask there are none behind. The
- * same on every backend. Internal to execute/.
+ * Biases of attention scores by the distance from query to key (Raffel et al., "T5", 2020,
+ * section 2.1). A head has one bias for each of `buckets` ranges of that distance, before or after
+ * the query; ranges get wider with the distance. With a causal mask there are no ranges after the
+ * query. The same on every backend. Internal to execute/.
  */
 #ifndef TY_EXECUTE_RELATIVE_BUCKETS_H
 #define TY_EXECUTE_RELATIVE_BUCKETS_H

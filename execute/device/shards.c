@@ -1,9 +1,9 @@
-/* What a rank of a rank has of a layer. */
+/* A rank's shard of a layer. */
 #include "shards.h"
 
 #include <string.h>
 
-/* ---- Parts ---- */
+/* ---- Shards ---- */
 
 uint32_t tp_size_of(const ty_stage_options *options)
 {
@@ -117,7 +117,7 @@ static uint32_t group_count(const sharded_tensor *tensor)
     return count > 0 ? count : 1;
 }
 
-/* Rows that are divided by themselves: `group` of them, or all. */
+/* Rows that are sharded together: those of group `group`, or all. */
 static uint64_t group_rows(const sharded_tensor *tensor, uint32_t group)
 {
     return tensor->groups[0] == 0 ? tensor->count / columns_of(tensor) / repeats_of(tensor)
@@ -253,7 +253,7 @@ void sharded_tensor_join(const sharded_tensor *tensor, uint32_t ranks, uint32_t 
         memcpy(whole + run.whole, part + run.part, run.count * sizeof *whole);
 }
 
-/* Batches that are not along the sequence have no tokens to be divided. */
+/* Batches that are not along the sequence have no tokens to shard. */
 static ty_status context_check(const ty_stage_options *options, ty_error *error)
 {
     const uint32_t ranks = cp_size_of(options);
@@ -272,8 +272,8 @@ static ty_status context_check(const ty_stage_options *options, ty_error *error)
     return status;
 }
 
-/* Copies of tokens would travel from each tensor-parallel rank's part of the sequence, and be
- * gathered behind that. */
+/* Copies of tokens would be sent from each tensor-parallel rank's shard of the sequence, and
+ * gathered after that. */
 static ty_status copies_check(const ty_stage_options *options, ty_error *error)
 {
     const uint32_t expert = ep_size_of(options);

@@ -3,20 +3,20 @@
  * A stage's layers as nodes that read and write values: the same on every backend that computes.
  * Internal to execute/.
  *
- * A *value* is a tensor of one micro-batch: the batch, what crosses the cut before the stage, or
- * the output of a layer, in one of two memory orders. A *node* computes one value from others. Most
+ * A *value* is a tensor of one micro-batch: the batch, a tensor that crosses the cut before the
+ * stage, or the output of a layer, in one of two memory orders. A *node* computes one value. Most
  * layers are one node. A change of order before a layer is a node of its own; a flatten is another
  * name for its input, or such a change. A kind may join a layer to the node before it (`join`).
  * stage_build.c does the lowering. A backend has its kernels, its memory, and a table from kinds of
  * layers to their functions.
  *
- * Every value has data for each slot. Where the stage is recomputed, data, stashes and gradients
- * that only one segment uses lie in the working set: one memory for all segments and slots.
- * Gradients of values inside the stage are one set for all slots, because the backward passes of
- * two micro-batches are never interleaved. Where backward comes in two parts they are per slot, and
- * none is overwritten by another: the second part of a layer reads its output's gradient as the
- * first part did. The functions of a layer are the same for both parts: a gradient that a part does
- * not ask for is NULL.
+ * Every value has data for each slot. If the stage is recomputed, data, stashes and gradients that
+ * only one segment uses are in the working set: one memory for all segments and slots. Gradients of
+ * values inside the stage are one set for all slots, because the backward passes of two
+ * micro-batches are never interleaved. If backward has two parts, gradients are per slot and none
+ * is overwritten by another: the second part of a layer reads its output's gradient as the first
+ * part did. The functions of a layer are the same for both parts: a gradient that a part does not
+ * compute is NULL.
  *
  * With tensor parallelism, parameters and values are the shards of this rank. A sharded layer reads
  * all of its input and makes a summand of all of its output, which an all-reduce sums; with
@@ -35,10 +35,10 @@
 /** No value. */
 #define STAGE_NONE UINT32_MAX
 
-/** Memory order of elements. Of one channel, or one pixel, both are the same. */
+/** Memory order of elements. With one channel, or one pixel, both are the same. */
 typedef enum stage_order {
     STAGE_PLANES,        /* [B, C, H, W], as in the workload and in messages */
-    STAGE_CHANNELS_LAST, /* [B, H, W, C]: what layers of images compute in */
+    STAGE_CHANNELS_LAST, /* [B, H, W, C]: the order in which layers of images compute */
     STAGE_ANY_ORDER      /* of a kind: that of its first input */
 } stage_order;
 
@@ -50,15 +50,15 @@ typedef struct stage_value {
     uint32_t gradient_of; /* likewise for gradients */
     bool needs_gradient;
     bool becomes_gradient; /* in its own memory: the node that makes the gradient reads it last */
-    bool is_kept;          /* per slot even where the stage is recomputed */
-    bool crosses;          /* by the root of its gradient: it is in a message */
-    bool gets_gradient;    /* likewise: backward begins with a neighbour's gradient of it */
+    bool is_kept;          /* per slot even if the stage is recomputed */
+    bool crosses;          /* set at the root of its gradient: it is in a message */
+    bool gets_gradient;    /* likewise: backward begins with its gradient from the next stage */
     bool is_private;       /* one reader, which may overwrite it */
-    bool is_inside;        /* of a node, which makes and uses it piece by piece: has no memory */
+    bool is_inside;        /* of a node, which computes and uses it in tiles: has no memory */
     /* The only segment that uses its data, and its gradient, by root; or STAGE_NO_SEGMENT. */
     uint32_t segment, gradient_segment;
     void **data;     /* [slots] */
-    void **gradient; /* [slots]; NULL where it has none */
+    void **gradient; /* [slots]; NULL if it has none */
 } stage_value;
 
 /* A tensor that crosses a cut of the stage, and its part of the message. */
@@ -66,8 +66,8 @@ typedef struct stage_crossing {
     uint32_t value;
     uint64_t offset, gradient_offset; /* numbers */
     bool has_gradient_part;
-    /* Where values lie in messages: this one has its memory elsewhere, since another message has
-     * it too. */
+    /* If values are stored in messages: this one has its memory elsewhere, because it is in another
+     * message too. */
     bool is_copied, is_gradient_copied;
     bool adds; /* its gradient is added to an earlier one of the same memory */
 } stage_crossing;
@@ -79,7 +79,7 @@ typedef struct stage_cut {
     uint64_t numbers, gradient_numbers;
     uint32_t number_bytes;
     void **data;     /* [slots]; NULL without tensors */
-    void **gradient; /* [slots]; NULL where backward does not come to the cut */
+    void **gradient; /* [slots]; NULL if backward does not reach the cut */
 } stage_cut;
 
 typedef struct stage_kind stage_kind;
@@ -92,7 +92,7 @@ typedef struct stage_node {
     uint32_t layer_index; /* in the workload */
     uint32_t input_count;
     uint32_t *inputs; /* values */
-    bool *adds;       /* [input_count] add to the input's gradient: a later node has written it */
+    bool *adds;       /* [input_count] adds to the input's gradient: a later node has written it */
     uint32_t output;  /* value */
     /* Per sample, of the layer's first input and its output: all of this rank's tokens, unsharded
      * by tensor parallelism. */
@@ -101,28 +101,28 @@ typedef struct stage_node {
     const ty_layer *pool;  /* pools its images itself; or NULL */
     uint32_t tensor_count; /* parameter tensors */
     uint64_t offsets[LAYER_MAX_TENSORS];
-    /* Where a backend lays sets out by itself: in a set of weights, of gradients, and of weights
-     * in the stage's type. */
+    /* If a backend lays out the sets by itself: offsets in a weight version, in a set of gradients
+     * and in the weights of the stage's type. */
     uint64_t float_offsets[LAYER_MAX_TENSORS], gradient_offsets[LAYER_MAX_TENSORS];
     uint64_t weight_offsets[LAYER_MAX_TENSORS];
     bool is_divided;       /* its parameters are sharded by tensor parallelism */
     bool is_matrix_frozen; /* tied to a frozen layer's */
     bool adds_matrix;      /* a later node with the same (tied) matrix has written its gradient */
-    /* Of a norm the sum of two right before it, whose output its forward makes, and of that sum
-     * that it is made so. */
+    /* Of a norm: the sum of two tensors right before it, which its forward computes too. Of that
+     * sum: whether a norm computes it. */
     const struct stage_node *sum;
     bool is_made_behind;
-    uint64_t stash_bytes; /* kept from forward to backward, per slot */
+    uint64_t stash_bytes; /* stored from forward to backward, per slot */
     uint64_t scratch_bytes;
     uint64_t sum_floats;  /* of scratch for sums over rows */
     uint64_t tp_elements; /* of the largest tensor that it gathers or sums */
-    void **tp_kept;       /* [slots]: from one part of backward to the other, the whole input and
-                               the gradient of the whole output; NULL: the backend keeps none */
+    void **tp_kept;       /* [slots]: the gathered input and gradient of the output, from the first
+                               part of backward to the second; NULL: the backend keeps none */
     void **stash;         /* [slots] */
     bool is_kept;         /* recomputing skips it: its stash is per slot */
-    uint64_t kept_bytes;  /* found by recomputing, per slot: `again` makes the rest */
+    uint64_t kept_bytes;  /* stored for recomputing, per slot: `again` computes the rest */
     void **kept;          /* [slots]; else the stash */
-    uint64_t statistic_offset; /* of its part of the stage's statistics */
+    uint64_t statistic_offset; /* in the stage's statistics */
     void *state;               /* the kind's own */
 } stage_node;
 
@@ -151,7 +151,7 @@ struct stage_kind {
     bool is_sum;       /* of its inputs from `first_summand` on, if it has several inputs */
     uint32_t first_summand;
     stage_activation activation; /* of stage_activation_forward and _backward */
-    /** Joins the layer to a node that is there, as part of it; or changes what the output is like.
+    /** Joins the layer to an existing node, as part of it; or changes how the output is stored.
      * NULL, or false: the layer is a node of its own. */
     bool (*join)(stage_lowering *low, const stage_place *place);
     /** Once inputs and output are known: stash, scratch, state. NULL: nothing to do. */
@@ -166,12 +166,12 @@ struct stage_kind {
     void (*release)(ty_stage_device *stage, stage_node *node); /* NULL: no state */
 };
 
-/* Which gradients backward is asked for. */
+/* The gradients that backward computes. */
 typedef enum stage_part { STAGE_BOTH, STAGE_INPUTS, STAGE_WEIGHTS } stage_part;
 
 /** A pass of a slot, or of a range of its layers. */
 typedef struct stage_pass {
-    bool is_forward, is_again;   /* forward; and one of a recompute */
+    bool is_forward, is_again;   /* forward; forward of a recompute */
     stage_part part;             /* of backward */
     uint32_t slot, first, count; /* layers */
     bool is_first;               /* overwrites gradients of parameters */
@@ -187,13 +187,13 @@ struct ty_stage_device {
     const stage_backend *backend;
     ty_stage_options options;
     stage_segments segments;
-    /* Where the stage is recomputed: memory of a segment's own, from its start for each of them;
-     * and during allocation how much of it each has taken. */
+    /* If the stage is recomputed: the memory that its segments share, each from the start, and
+     * during allocation the bytes that each has taken. */
     stage_working_set working_set;
-    stage_part part;         /* of the backward under way, */
+    stage_part part;         /* of the current backward, */
     uint32_t slot;           /* and its slot */
     uint64_t element;        /* bytes of a value's number, */
-    ty_element element_kind; /* and which numbers they are */
+    ty_element element_kind; /* and their type */
     uint32_t value_count, node_count;
     stage_value *values;      /* [0] is the batch, or the first to cross the cut before the stage */
     stage_node *nodes;        /* in the order of forward */
@@ -201,7 +201,7 @@ struct ty_stage_device {
     int32_t **tokens, **labels; /* [slots] of the host's memory, or NULL */
     uint64_t labels_per_sample;
     stage_parameters placed;
-    float *versions, *gradient_sets; /* sets of weights and of gradients, `set_stride` apart */
+    float *versions, *gradient_sets; /* weight versions, sets of gradients; `set_stride` apart */
     uint64_t set_stride;
     float *parameters, *gradients; /* of the sets in use */
     uint64_t statistic_count;
@@ -209,7 +209,7 @@ struct ty_stage_device {
     bool is_evaluating;     /* forward is of a test set */
     void *scratch;          /* the largest of any node; contents do not outlive a call */
     void *gather_workspace; /* the largest tensor that is gathered or summed */
-    void *parallel_message; /* the same in the order of messages, where that differs */
+    void *parallel_message; /* the same in the order of messages, if that differs */
     stage_blocks blocks;
     uint64_t memory_bytes;
     struct stage_own *own; /* the backend's */
@@ -221,18 +221,19 @@ struct stage_backend {
     const char *memory;             /* "GPU ", before "memory" in messages */
     const stage_kind *const *kinds; /* [TY_LAYER_KIND_COUNT]; NULL: cannot be trained */
     uint32_t alignment;             /* of parts of the working set, bytes */
-    /** Whether messages are copied from and to values in any order. Else values that cross lie in
-     * the messages. */
+    /** Whether messages are copied from and to values in any order. Else values that cross are
+     * stored in the messages. */
     bool copies_messages;
     /** Zeroed memory that lives as long as the stage; NULL when there is none. */
     void *(*buffer)(ty_stage_device *stage, uint64_t bytes);
     void *(*host_buffer)(ty_stage_device *stage, uint64_t bytes);
-    /** The backend's own memory, once nodes and values have theirs. False when there is none. */
+    /** Allocates the backend's own memory, after that of nodes and values. False when there is
+     * none. */
     bool (*allocate)(ty_stage_device *stage);
     /** One pass; the range has been checked. */
     ty_status (*pass)(ty_stage_device *stage, const stage_pass *pass, ty_error *error);
 
-    /* Of values' numbers, for layers of elements (stage_joins.c): */
+    /* On values' numbers, for elementwise layers (stage_joins.c): */
     /** to (+)= from. */
     void (*accumulate)(const ty_stage_device *stage, uint64_t count, const void *from, bool adds,
                        void *to);
@@ -270,18 +271,18 @@ ty_status stage_supports(const stage_backend *backend, const ty_workload *worklo
                          uint32_t first_layer, uint32_t layer_count, ty_error *error) TY_MUST_CHECK;
 ty_status stage_options_check(const stage_backend *backend, const ty_stage_options *options,
                               ty_error *error) TY_MUST_CHECK;
-/** A stage with nothing in it but `own_bytes` of zeros for the backend. */
+/** An empty stage with `own_bytes` of zeros for the backend. */
 ty_status stage_new(const stage_backend *backend, const ty_stage_options *options, size_t own_bytes,
                     ty_stage_device **out, ty_error *error) TY_MUST_CHECK;
 /** Lowers the stage's layers into values and nodes and allocates everything but parameters.
  * `element` and messages' `number_bytes` are set. */
 ty_status stage_build(ty_stage_device *stage, ty_error *error) TY_MUST_CHECK;
-/** Releases the nodes' states; and then, without the backend's buffers, all else. */
+/** The first releases the nodes' states; the second all else except the backend's buffers. */
 void stage_nodes_release(ty_stage_device *stage);
 void stage_clear(ty_stage_device *stage);
 /** False when there is no memory for the list. */
 bool stage_block_keep(stage_blocks *blocks, void *block);
-/** Memory of everything that lowering has found but messages. False when there is none. */
+/** Allocates everything that lowering has found except messages. False when memory runs out. */
 bool stage_memory_allocate(ty_stage_device *stage);
 /** A pointer per slot; one block for all of them, or one each. NULL when memory runs out. */
 void *stage_slots(ty_stage_device *stage, uint64_t bytes, bool is_shared,
@@ -297,14 +298,14 @@ struct stage_lowering {
     uint32_t first, end; /* layers */
     uint32_t value_room, node_room;
     uint32_t before_count, *before; /* layers whose outputs cross the cut before the stage */
-    uint32_t behind_count, *behind; /* and that after it */
+    uint32_t behind_count, *behind; /* and the cut after it */
     uint32_t *values; /* [before + layers]: of tensors that cross (the batch counts as one), then of
                          each layer */
-    uint32_t *readers; /* likewise: layers of the stage that read it */
+    uint32_t *readers; /* likewise: number of layers of the stage that read it */
     bool *trains;      /* [layer_count of the workload]: a parameter at or before it is trained */
 };
 
-/** The value that a layer makes. */
+/** The value that a layer computes. */
 uint32_t stage_value_of(const stage_lowering *low, uint32_t layer);
 /** Makes `alias` another name of `value`: same memory, same gradient. */
 void stage_value_share(stage_lowering *low, uint32_t value, uint32_t alias);
@@ -321,10 +322,10 @@ ty_status stage_gradients_place(ty_stage_device *stage, ty_error *error) TY_MUST
 
 /* ---- Cuts (stage_cut.c) ---- */
 
-/** Notes a tensor that crosses; in order. @param has_gradient_part whether backward comes to it */
+/** Adds a tensor that crosses; in order. @param has_gradient_part whether backward reaches it */
 ty_status stage_cut_add(ty_stage_device *stage, stage_cut *cut, uint32_t value,
                         bool has_gradient_part, ty_error *error) TY_MUST_CHECK;
-/** Memory of both messages, and of the values that lie in them. False when there is none. */
+/** Allocates both messages, and the values stored in them. False when memory runs out. */
 bool stage_cuts_allocate(ty_stage_device *stage);
 /** Whether this stage has a gradient for it. A gradient that no layer needs stays 0 in the message.
  */
@@ -332,7 +333,7 @@ static inline bool stage_has_gradient(const ty_stage_device *stage, const stage_
 {
     return tensor->has_gradient_part && stage->values[tensor->value].needs_gradient;
 }
-/** A part of a message. */
+/** The part of a message at an offset. */
 static inline void *stage_part_at(const stage_cut *cut, void *message, uint64_t offset)
 {
     return (char *)message + offset * cut->number_bytes;
@@ -400,11 +401,11 @@ uint64_t stage_memory_bytes(const ty_stage_device *stage);
     .expert_slice = stage_expert_slice, .experts_join = stage_experts_join,                        \
     .memory_bytes = stage_memory_bytes
 
-/* ---- Layers of elements (stage_joins.c) ---- */
+/* ---- Elementwise layers (stage_joins.c) ---- */
 
 ty_status stage_add_forward(ty_stage_device *stage, const stage_node *node, uint32_t slot,
                             ty_error *error);
-/** Of the summands' gradients. */
+/** Computes the summands' gradients. */
 ty_status stage_add_backward(ty_stage_device *stage, const stage_node *node, uint32_t slot,
                              bool is_first, ty_error *error);
 ty_status stage_concat_forward(ty_stage_device *stage, const stage_node *node, uint32_t slot,
@@ -419,7 +420,7 @@ ty_status stage_activation_forward(ty_stage_device *stage, const stage_node *nod
                                    ty_error *error);
 ty_status stage_activation_backward(ty_stage_device *stage, const stage_node *node, uint32_t slot,
                                     bool is_first, ty_error *error);
-/** From the input's order to the output's. */
+/** A copy from the input's order to the output's. */
 extern const stage_kind stage_reorder;
 
 /* ---- Collectives inside a pass (stage_parallel.c) ---- */
@@ -432,8 +433,8 @@ ty_status stage_ranks_all_reduce(ty_stage_device *stage, bool is_maximum, uint64
  */
 ty_status stage_ranks_sum(ty_stage_device *stage, const stage_node *node, const ty_shape *shape,
                           void *summand, bool adds, void *to, ty_error *error) TY_MUST_CHECK;
-/** All of an input of a layer, or of the gradient of its output; gathered, if need be, into `room`.
- * Of two inputs the second has the output's shape. */
+/** A layer's unsharded input, or gradient of its output; gathered into `room` if it is sharded. If
+ * there are two inputs, the second has the output's shape. */
 ty_status stage_whole_input(ty_stage_device *stage, const stage_node *node, uint32_t input,
                             uint32_t slot, void *room, const void **out,
                             ty_error *error) TY_MUST_CHECK;
@@ -444,7 +445,7 @@ ty_status stage_whole_gradient(ty_stage_device *stage, const stage_node *node, u
 typedef struct stage_context_rows {
     uint64_t sequence, columns, stride;
 } stage_context_rows;
-/** All rows from those of the ranks. @param message room for the whole, too */
+/** Gathers all rows from those of the ranks. @param message room for all rows, too */
 ty_status stage_context_gather(ty_stage_device *stage, const stage_context_rows *rows,
                                const void *own, void *message, void *whole,
                                ty_error *error) TY_MUST_CHECK;
@@ -460,13 +461,13 @@ static inline uint64_t stage_batch(const ty_stage_device *stage)
     return stage->options.micro_batch_size;
 }
 
-/** Whether the network ends here. */
+/** Whether the model ends here. */
 static inline bool stage_has_loss(const ty_stage_device *stage)
 {
     return stage->behind.count == 0;
 }
 
-/** Sets of weights, and of gradients. */
+/** Weight versions, and sets of gradients. */
 static inline uint32_t stage_version_count(const ty_stage_device *stage)
 {
     return stage->options.versions > 0 ? stage->options.versions : 1;
@@ -495,13 +496,13 @@ static inline uint64_t stage_channels(const stage_value *value)
     return value->shape.dimensions[0];
 }
 
-/** Of a sample. */
+/** Pixels of a sample. */
 static inline uint64_t stage_pixels(const stage_value *value)
 {
     return ty_shape_elements(&value->shape) / stage_channels(value);
 }
 
-/** Whether a value's memory is not that of planes. */
+/** Whether a value's memory order differs from planes. */
 static inline bool stage_is_channels_last(const stage_value *value)
 {
     return value->order == STAGE_CHANNELS_LAST && stage_channels(value) > 1 &&
@@ -514,7 +515,7 @@ static inline uint64_t stage_rows(const stage_value *value)
     return value->count / value->shape.dimensions[value->shape.dimension_count - 1];
 }
 
-/** Whether a divided layer has to gather its input and its output's gradient. */
+/** Whether a sharded layer has to gather its input and its output's gradient. */
 static inline bool stage_gathers(const ty_stage_device *stage, const stage_node *node)
 {
     return node->is_divided && stage->options.parallel.divides_sequence;

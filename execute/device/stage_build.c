@@ -1,12 +1,12 @@
 /*
- * From a workload's layers to the values and nodes of a stage: parameter offsets, memory orders,
- * which layers join others, which parts belong to a segment alone.
+ * Lowers a workload's layers to the values and nodes of a stage: parameter offsets, memory orders,
+ * layers that join others, buffers that only one segment uses.
  */
 #include "stage.h"
 
 #include <string.h>
 
-/* Of mlp, moe, attention, lstm and concat. */
+/* Options of mlp, moe, attention, lstm and concat. */
 static const uint64_t known_options =
     LAYER_OPTION(TY_IS_RELU) | LAYER_OPTION(TY_HAS_QKV_BIAS) | LAYER_OPTION(TY_HAS_QK_NORM) |
     LAYER_OPTION(TY_RELATIVE_BUCKETS) | LAYER_OPTION(TY_IS_REVERSED) |
@@ -57,7 +57,7 @@ ty_status stage_options_check(const stage_backend *backend, const ty_stage_optio
 
 /* ---- Values and nodes ---- */
 
-/* Room for one more of an array. */
+/* Makes room for one more element of an array. */
 static bool room_make(void **array, size_t size, uint32_t count, uint32_t *room)
 {
     const uint32_t more = *room == 0 ? 64 : *room * 2;
@@ -94,7 +94,7 @@ static ty_status value_add(stage_lowering *low, const ty_shape *shape, stage_ord
     return TY_OK;
 }
 
-/* @param is_own the layer itself, and not what goes before it */
+/* @param is_own the layer itself, and not a change of order before it */
 static ty_status node_add(stage_lowering *low, const stage_kind *kind, bool is_own,
                           const stage_place *place, uint32_t input_count, ty_error *error)
 {
@@ -177,7 +177,7 @@ static uint32_t place_of(const stage_lowering *low, uint32_t producer)
     return at;
 }
 
-/* The same of the i-th input of a layer. */
+/* The same for the i-th input of a layer. */
 static uint32_t input_place(const stage_lowering *low, const ty_layer *layer, uint32_t i)
 {
     return layer->input_count == 0 ? 0 : place_of(low, layer->inputs[i]);
@@ -251,14 +251,14 @@ static ty_status readers_count(stage_lowering *low, ty_error *error)
             low->readers[place] += enters ? 3 : 1; /* is not overwritten in another segment */
         }
     }
-    for (uint32_t i = 0; i < low->behind_count; i++) /* nor what is sent */
+    for (uint32_t i = 0; i < low->behind_count; i++) /* nor are sent tensors */
         low->readers[place_of(low, low->behind[i])] += 2;
     return TY_OK;
 }
 
 /* ---- Cuts ---- */
 
-/* Messages are planes. Where they are copied, a value has the order that its first reader wants. */
+/* Messages are planes. If they are copied, a value has the order of its first reader. */
 static stage_order order_wanted(const stage_lowering *low, uint32_t place)
 {
     if (!low->stage->backend->copies_messages)
@@ -329,7 +329,7 @@ static ty_status lower_output(stage_lowering *low, ty_error *error)
 
 /* ---- Segments ---- */
 
-/* One, until another uses it as well. */
+/* Notes that a segment uses a value: STAGE_NO_SEGMENT once a second one does. */
 static void segment_note(ty_stage_device *stage, uint32_t value, uint32_t segment, bool *is_known)
 {
     const uint32_t root = stage->values[value].gradient_of;
@@ -362,9 +362,9 @@ static void node_place(ty_stage_device *stage, stage_node *node, bool *is_known)
     }
 }
 
-/* Which segment each value, and its gradient, is of. A value that goes from one to another is kept,
- * and one that recomputing does not make; copies in another order are rebuilt. Tensors that
- * cross the cut before the stage come in with the first segment. */
+/* Finds the segment of each value and of its gradient. A value that goes from one segment to
+ * another is stored, as is one that recomputing does not compute; copies in another order are
+ * rebuilt. Tensors that cross the cut before the stage enter the first segment. */
 static ty_status segments_place(ty_stage_device *stage, ty_error *error)
 {
     const uint32_t last = stage->segments.count - 1;
@@ -374,7 +374,7 @@ static ty_status segments_place(ty_stage_device *stage, ty_error *error)
         return ty_fail(error, TY_ENOMEM, "out of memory for %u tensors",
                        (unsigned)stage->value_count);
     for (uint32_t v = 0; v < stage->value_count; v++) {
-        stage->values[v].segment = 0; /* unless a node makes it */
+        stage->values[v].segment = 0; /* unless a node computes it */
         stage->values[v].gradient_segment = STAGE_NO_SEGMENT;
     }
     for (uint32_t i = 0; i < stage->before.count; i++)
@@ -393,7 +393,7 @@ static ty_status segments_place(ty_stage_device *stage, ty_error *error)
 
 /* ---- All of it ---- */
 
-/* The tables, with room for what crosses. */
+/* Allocates the tables, with room for tensors that cross. */
 static ty_status lowering_start(stage_lowering *low, ty_error *error)
 {
     const ty_workload *workload = low->workload;

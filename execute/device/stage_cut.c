@@ -1,7 +1,7 @@
 /*
  * The cuts of a stage. All tensors of a cut are one message, tensor after tensor, as planes. A
- * backend copies them from and to values, or a value that crosses lies in the message itself
- * wherever it can, so that nothing is copied but tensors that are only relayed.
+ * backend copies them from and to values, or stores a value that crosses in the message itself
+ * wherever possible, so that it copies only tensors that are relayed.
  */
 #include "stage.h"
 
@@ -54,8 +54,8 @@ static bool place(ty_stage_device *stage, const stage_cut *cut, stage_crossing *
     return gradient_root->gradient != NULL;
 }
 
-/* Backward crosses cuts after layers without parameters too: a gradient that no layer asks for
- * stays 0. */
+/* Backward crosses cuts after layers without parameters too: a gradient that no layer needs stays
+ * 0. */
 static bool cut_allocate(ty_stage_device *stage, stage_cut *cut)
 {
     void *(*buffer)(ty_stage_device *, uint64_t) = stage->backend->buffer;

@@ -8,7 +8,7 @@ static bool is_between(const stage_node *node, const stage_pass *pass)
     return node->layer_index >= pass->first && node->layer_index - pass->first < pass->count;
 }
 
-/* Recomputing skips a node whose output is there, or makes the rest of it. */
+/* Recomputing skips a node whose output is stored, or computes the rest of it. */
 static ty_status node_forward(ty_stage_device *stage, const stage_node *node,
                               const stage_pass *pass, ty_error *error)
 {
@@ -29,7 +29,7 @@ ty_status stage_nodes_forward(ty_stage_device *stage, const stage_pass *pass, ty
     return status;
 }
 
-/* A layer after frozen ones only has nothing to do: its output needs no gradient. */
+/* A layer that has only frozen ones before it does nothing: its output needs no gradient. */
 ty_status stage_nodes_backward(ty_stage_device *stage, const stage_pass *pass, ty_error *error)
 {
     ty_status status = TY_OK;

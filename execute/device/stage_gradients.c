@@ -1,15 +1,14 @@
 /*
  * The memory of gradients of values, and which node writes each first.
  *
- * Backward of a sum copies its output's gradient to each input. In a residual network that is a
- * copy of every activation, twice per block, so an input shares the output's memory wherever the
- * result is the same: then the whole residual stream has one gradient, which each branch reads and
- * adds to. Where backward comes in two parts the second reads the gradients of the first: nothing
- * is shared.
+ * Backward of a sum copies its output's gradient to each input. In a residual model that is a copy
+ * of every activation, twice per block, so an input shares the output's memory wherever the result
+ * is the same. Then the entire residual stream has one gradient, which each branch reads and adds
+ * to. If backward has two parts, the second reads the gradients of the first: nothing is shared.
  */
 #include "stage.h"
 
-/* Node n's inputs that lie in the group of values with this gradient. */
+/* Number of node n's inputs in the group of values with this gradient. */
 static uint32_t reads_of_group(const ty_stage_device *stage, uint32_t n, uint32_t root)
 {
     const stage_node *node = &stage->nodes[n];
@@ -32,7 +31,7 @@ static bool is_masked(const stage_node *node)
     return node->has_relu && node->pool == NULL && (node->kind->fuses_relu || is_sum(node));
 }
 
-/* One after the last node that adds to a group's gradient or changes it in place, n left out. */
+/* One after the last node other than n that adds to a group's gradient or changes it in place. */
 static uint32_t group_end(const ty_stage_device *stage, uint32_t root, uint32_t n)
 {
     uint32_t end = 0;
@@ -47,9 +46,9 @@ static uint32_t group_end(const ty_stage_device *stage, uint32_t root, uint32_t 
 }
 
 /* Whether the sum's output can use this group's memory: all else that is added to the group's
- * gradient is added after the sum's backward, and the sum itself contributes once. A gradient that
- * is being sent must not be where the next one arrives; a gradient that has arrived for a group is
- * not the sum's. */
+ * gradient is added after the sum's backward, and the sum itself contributes once. The next
+ * gradient must not arrive in the memory of one that is being sent. A gradient that has arrived for
+ * a group is not the sum's. */
 static bool can_carry(const ty_stage_device *stage, uint32_t n, uint32_t root)
 {
     const stage_value *output = &stage->values[stage->nodes[n].output];
@@ -60,8 +59,8 @@ static bool can_carry(const ty_stage_device *stage, uint32_t n, uint32_t root)
            reads_of_group(stage, n, root) == 1 && group_end(stage, root, n) <= n;
 }
 
-/* Whether an input can share: only the sum reads it, and the node that made it reads the gradient,
- * unchanged, before any node adds to the group it lies in. */
+/* Whether an input can share: only the sum reads it, and the node that computed it reads the
+ * gradient, unchanged, before any node adds to that of its group. */
 static bool can_follow(const ty_stage_device *stage, uint32_t n, uint32_t value, uint32_t root)
 {
     const stage_value *input = &stage->values[value];
@@ -112,8 +111,8 @@ static void sum_share(ty_stage_device *stage, uint32_t n)
     group_join(stage, stage->values[node->output].gradient_of, carrier);
 }
 
-/* Backward begins with the message's parts and goes down the nodes: the first to reach a gradient
- * writes it, later ones add. */
+/* Backward begins with the message's parts and runs the nodes in reverse: the first to reach a
+ * gradient writes it, later ones add. */
 static void gradients_order(ty_stage_device *stage, bool *is_written)
 {
     for (uint32_t i = 0; i < stage->behind.count; i++) {

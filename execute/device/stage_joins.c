@@ -1,4 +1,4 @@
-/* Layers of elements: sums, activations, concatenations, slices, changes of order. */
+/* Elementwise layers: sums, activations, concatenations, slices, changes of order. */
 #include "stage.h"
 
 static void *data_of(const ty_stage_device *stage, uint32_t value, uint32_t slot)
@@ -44,8 +44,7 @@ ty_status stage_add_forward(ty_stage_device *stage, const stage_node *node, uint
     return TY_OK;
 }
 
-/* An input may share the output's gradient (stage_gradients.c decides); then nothing is left to do.
- */
+/* An input may share the output's gradient (stage_gradients.c decides); then there is no work. */
 ty_status stage_add_backward(ty_stage_device *stage, const stage_node *node, uint32_t slot,
                              bool is_first, ty_error *error)
 {
@@ -91,14 +90,14 @@ ty_status stage_activation_backward(ty_stage_device *stage, const stage_node *no
 
 /* ---- Concatenations ---- */
 
-/* A sample, or with channels last a pixel: the first dimension is then the innermost. */
+/* Number of samples, or with channels last of pixels: the first dimension is then the innermost. */
 static uint64_t outer_count(const ty_stage_device *stage, const stage_value *value)
 {
     return stage_batch(stage) * (stage_is_channels_last(value) ? stage_pixels(value) : 1);
 }
 
-/* Pieces of an input: along the first dimension, or the last, which is before channels that come
- * last. */
+/* Blocks of an input: along the first dimension, or the last, which comes before channels if these
+ * are last. */
 static uint64_t concat_count(const ty_stage_device *stage, const stage_node *node)
 {
     const stage_value *y = &stage->values[node->output];
@@ -145,7 +144,7 @@ ty_status stage_concat_backward(ty_stage_device *stage, const stage_node *node, 
 
 /* ---- Slices: some rows of the first dimension of every sample, or channels of every pixel ---- */
 
-/* How many times; elements: of the input, before the rows that are read, of these. */
+/* Number of samples or pixels; elements: of the input, before the rows that are read, of these. */
 typedef struct slice {
     uint64_t outer, whole, before, count;
 } slice;
@@ -172,7 +171,7 @@ ty_status stage_slice_forward(ty_stage_device *stage, const stage_node *node, ui
     return TY_OK;
 }
 
-/* Rows that are not read have no gradient from here. */
+/* Rows that are not read get no gradient from this layer. */
 ty_status stage_slice_backward(ty_stage_device *stage, const stage_node *node, uint32_t slot,
                                bool is_first, ty_error *error)
 {

@@ -1,4 +1,4 @@
-/* The memory of a stage: what each slot has of its own, and what all slots share. */
+/* The memory of a stage: buffers of each slot, and buffers that all slots share. */
 #include "stage.h"
 
 bool stage_block_keep(stage_blocks *blocks, void *block)
@@ -54,7 +54,7 @@ static bool is_passing(const ty_stage_device *stage, uint32_t root)
     return !stage->values[root].is_kept && !is_used_by_backward(stage, root);
 }
 
-/* ---- Values and nodes, in the working set or each in memory of its own ---- */
+/* ---- Values and nodes, in the working set or in memory of their own ---- */
 
 static uint32_t data_segment(const ty_stage_device *stage, uint32_t v)
 {
@@ -122,7 +122,7 @@ static bool working_set_allocate(ty_stage_device *stage)
     return set->memory != NULL;
 }
 
-/* The same place of the working set for each slot, or as stage_slots. */
+/* The same address in the working set for each slot, or like stage_slots. */
 static void *place(ty_stage_device *stage, uint64_t bytes, uint32_t segment, bool is_shared)
 {
     void **slots;

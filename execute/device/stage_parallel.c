@@ -1,5 +1,5 @@
-/* Collectives of tensor-parallel and context-parallel ranks inside a pass, in the numbers of
- * values, or in floats where sums are floats. */
+/* Collectives of tensor-parallel and context-parallel ranks inside a pass, in the type of values,
+ * or in floats if sums are floats. */
 #include "stage.h"
 
 static ty_status exchange(ty_stage_device *stage, ty_parallelism among, ty_collective_kind kind,
@@ -42,7 +42,7 @@ static void *own_piece(const ty_stage_device *stage, ty_parallelism among, const
     return (char *)message + position * piece_count(p) * stage->element;
 }
 
-/* All pieces of a message; that of this rank is there. */
+/* All-gathers the pieces of a message; this rank's piece is in place. */
 static ty_status pieces_gather(ty_stage_device *stage, ty_parallelism among, const stage_pieces *p,
                                void *message, ty_error *error)
 {
@@ -50,7 +50,7 @@ static ty_status pieces_gather(ty_stage_device *stage, ty_parallelism among, con
                     error);
 }
 
-/* This rank's piece of the sum of all ranks' messages. */
+/* Reduce-scatters all ranks' messages to this rank's piece. */
 static ty_status pieces_sum(ty_stage_device *stage, ty_parallelism among, const stage_pieces *p,
                             void *message, ty_error *error)
 {
@@ -66,7 +66,7 @@ static stage_pieces tensor_pieces(const ty_stage_device *stage, const ty_shape *
     return (stage_pieces){stage_batch(stage), ranks, 1, ty_shape_elements(whole) / ranks};
 }
 
-/* A tensor of that shape per sample from the ranks' shards of its sequence. */
+/* Gathers a tensor of that shape per sample from the ranks' shards of its sequence. */
 static ty_status gather(ty_stage_device *stage, const ty_shape *shape, const void *own, void *whole,
                         ty_error *error)
 {
@@ -136,7 +136,7 @@ ty_status stage_context_scatter(ty_stage_device *stage, const stage_context_rows
     return status;
 }
 
-/* ---- A divided layer's operands ---- */
+/* ---- A sharded layer's operands ---- */
 
 ty_status stage_ranks_sum(ty_stage_device *stage, const stage_node *node, const ty_shape *shape,
                           void *summand, bool adds, void *to, ty_error *error)
@@ -145,7 +145,7 @@ ty_status stage_ranks_sum(ty_stage_device *stage, const stage_node *node, const 
     ty_status status;
 
     if (!node->is_divided || to == NULL)
-        return TY_OK; /* it is there */
+        return TY_OK; /* it is in place */
     if (stage->options.parallel.divides_sequence)
         return sum_scattered(stage, shape, summand, adds, to, error);
     status = exchange(stage, TY_TENSOR_PARALLEL, TY_ALL_REDUCE, stage->element_kind, summand, count,

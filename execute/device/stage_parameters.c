@@ -1,4 +1,4 @@
-/* Where a stage's parameters lie, and how they start. */
+/* Offsets of a stage's parameters, and their initial values. */
 #include "stage_parameters.h"
 
 #include "init.h"
@@ -18,7 +18,7 @@ static uint32_t matrix_owner(const ty_workload *workload, uint32_t layer)
     return owner == TY_NO_LAYER ? layer : owner;
 }
 
-/* Whether the layer's matrix lies behind all slices, because another stage has a copy. */
+/* Whether the layer's matrix comes after all slices, because another stage has a copy. */
 static bool is_matrix_apart(const ty_stage_options *options, uint32_t layer)
 {
     uint32_t tied = options->tied_layer;
@@ -38,7 +38,7 @@ static uint64_t own_count(const ty_stage_options *options, uint32_t layer,
 }
 
 /* Whether the layer's matrix is that of a frozen layer of another stage, which no bucket keeps
- * equal: it lies behind all else, once for each such layer. */
+ * equal: it comes after all else, once for each such layer. */
 static bool is_frozen_copy(const ty_stage_options *options, uint32_t layer)
 {
     uint32_t owner = options->workload->layers[layer].tied_to;
@@ -182,7 +182,7 @@ ty_status stage_parameters_locate(const ty_stage_options *options, const stage_p
     return TY_OK;
 }
 
-/* This rank's part of what one device would have. */
+/* Fills this rank's shard of a tensor. */
 static void tensor_fill(const ty_stage_options *options, uint32_t layer, uint32_t t,
                         const sharded_tensor *tensor, float *own)
 {
@@ -248,7 +248,7 @@ uint64_t stage_parameters_join(const ty_stage_options *options, const stage_para
     return total;
 }
 
-/* One tensor of experts, or a table, from where it begins in each rank's part. */
+/* Joins one tensor of experts, or a table, from its offset in each rank's slice. */
 static void experts_tensor_join(const ty_stage_options *options, uint32_t layer,
                                 const sharded_tensor *tensor, uint64_t part, const float *parts,
                                 float *whole)

@@ -8,8 +8,8 @@
 #include <stdint.h>
 
 /** A tensor [batch][n * runs][run], in a sample's order, as [n][batch][runs][run] for n ranks: the
- * shard of each rank is one piece. With two runs a rank has one from the front and one from the
- * end, as context-parallel ranks have tokens. */
+ * shard of each rank is one piece. With two runs a rank has one from the first half and one from
+ * the second, as context-parallel ranks have tokens. */
 typedef struct stage_pieces {
     uint64_t batch, ranks, runs, run;
 } stage_pieces;
