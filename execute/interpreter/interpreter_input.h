@@ -4,15 +4,15 @@
 
 #include "interpreter_state.h"
 
-/* Once devices are open; before they are closed. */
+/* Open once devices are open; close before they are closed. */
 ty_status interpreter_input_open(ty_interpreter *interpreter, ty_error *error) TY_MUST_CHECK;
 void interpreter_input_close(ty_interpreter *interpreter);
-/* Around the instructions of a stretch, by the compute thread. */
+/* Before and after the instructions of a run, by the compute thread. */
 ty_status interpreter_input_start(ty_interpreter *interpreter, ty_error *error) TY_MUST_CHECK;
 void interpreter_input_stop(ty_interpreter *interpreter);
-/* Whether a load has nothing to wait for. With the lock. */
+/* Whether a load need not wait. With the lock. */
 bool interpreter_batch_is_ready(const ty_interpreter *interpreter);
-/* The instruction, on the compute thread. */
+/* Runs the instruction on the compute thread. */
 ty_status interpreter_load(ty_interpreter *interpreter, const ty_instruction *load, uint32_t step,
                            uint32_t slot, ty_error *error);
 

@@ -1,5 +1,5 @@
-/* The rank that the files of the interpreter share: its place, its stages, and the progress of its
- * steps. What only one concern needs is that concern's own. */
+/* The state of a rank that the files of the interpreter share: its place, its stages, and the
+ * progress of its steps. State that only one file needs is in that file. */
 #ifndef TY_EXECUTE_INTERPRETER_STATE_H
 #define TY_EXECUTE_INTERPRETER_STATE_H
 
@@ -11,8 +11,8 @@
 
 #define NO_INDEX UINT32_MAX
 
-/* Tags: class, direction, then what tells messages apart that may be under way together: the step's
- * place in the window, the cut, the micro-batch. */
+/* Tags: class, direction, then the fields that distinguish messages in flight together: the step's
+ * index in the window, the cut, the micro-batch. */
 enum {
     TAG_PARALLEL = 1 << 27,
     TAG_TRANSFER = 1 << 28,
@@ -20,15 +20,15 @@ enum {
     TAG_CONTROL = 3 << 28
 };
 _Static_assert(TAG_PARALLEL == TY_TAG_OF_PASSES, "what ranks exchange has an inbox of its own");
-enum { TAG_SERVERS = TAG_CONTROL | 1 << 26 }; /* what they are told: behind all steps of a window */
+enum { TAG_SERVERS = TAG_CONTROL | 1 << 26 }; /* orders to servers; above all tags of a window */
 enum { TAG_GRADIENT = 1 << 27, TAG_GATHER = 1 << 27, TAG_INDEX_LIMIT = 1 << 27 };
 
-/* Steps that may be under way beside those that a schedule without a flush overlaps: one may start
- * before the last one has ended everywhere. */
+/* Steps that may be in flight in addition to those that a schedule without a flush overlaps: one
+ * may start before the last one has ended on all ranks. */
 enum { STEPS_AT_ONCE = 2 };
 
-/* Where a stream is; used by one thread only. An instruction there is done for step round + lead;
- * rounds before the first step are what fills the pipe. */
+/* The next instruction of a stream; used by one thread only. It runs for step round + lead; rounds
+ * before the first step are the warm-up of the pipeline. */
 typedef struct stream_cursor {
     int64_t round;
     uint32_t position;
@@ -41,28 +41,28 @@ typedef struct stream_order {
     uint32_t *instructions; /* indices, in order */
 } stream_order;
 
-/* A replica's micro-batch of one step. Its slot is its own from binding until the last instruction
- * but its sends is done; sends then still read the slot's output and input gradient, which the
- * slot's next owner waits for. */
+/* A replica's micro-batch of one step. It owns its slot from binding until all its instructions
+ * except sends are done. Sends then still read the slot's output and input gradient, and the slot's
+ * next owner waits for them. */
 typedef struct micro_batch_state {
     uint32_t slot;       /* NO_INDEX: not bound yet */
-    uint32_t held, left; /* instructions not done: all but sends; all */
+    uint32_t held, left; /* instructions not done: all except sends; all */
     bool is_placed;      /* a received input is in the slot */
-    uint32_t version;    /* set of weights its forward used */
+    uint32_t version;    /* weight version that its forward used */
 } micro_batch_state;
 
 typedef struct slot_state {
     bool is_output_busy, is_gradient_busy; /* being sent */
 } slot_state;
 
-/* A stage of this rank's position: its part of the network, and which micro-batches are in it. */
+/* A virtual stage of this pipeline rank: its layers, and the micro-batches in it. */
 typedef struct virtual_stage_state {
     uint32_t stage; /* of the plan */
     ty_stage_device *device;
     float *optimizer_state;  /* NULL: the device keeps it */
-    uint32_t version_count;  /* sets of weights */
-    bool sends_gradient;     /* something before the stage is trained */
-    uint32_t first_backward; /* the micro-batch whose backward starts the gradients anew */
+    uint32_t version_count;  /* weight versions */
+    bool sends_gradient;     /* a parameter before the stage is trained */
+    uint32_t first_backward; /* the micro-batch whose backward overwrites the gradients */
     uint32_t slot_count;
     uint32_t *forward_order; /* [local_micro_batches]: as compute first meets them in a step */
     uint32_t *micro_batch_left, *micro_batch_held; /* [local_micro_batches]: instructions */
@@ -73,24 +73,24 @@ typedef struct virtual_stage_state {
     uint32_t *free_slots, free_count;
     uint64_t bound_count; /* micro-batches of all steps that have got a slot */
 
-    float *gathered; /* between runs: weights or gradients in the host's memory, all of them */
+    float *gathered; /* between runs: all weights or gradients, unsharded, in the host's memory */
 } virtual_stage_state;
 
 typedef struct step_control { /* summed over all ranks after each step */
     double gradient_square, gradient_variance, noise_count;
-    double lost_square, whole_square; /* by and before compression */
+    double lost_square, whole_square; /* lost by compression; before it */
     double loss_sum, label_count, stop_count;
     double overflow_count;      /* updates left out because of gradients beyond fp16 */
     double switch_count, cpu_s; /* see busy_steps.c */
 } step_control;
 enum { CONTROL_COUNT = sizeof(step_control) / sizeof(double) };
 
-typedef struct process_group { /* processes of this rank that differ in one rank number only */
+typedef struct process_group { /* ranks of this replica that differ in TP, CP or EP rank only */
     uint32_t count, rank;
     uint32_t *members; /* [count] */
 } process_group;
 
-/* One whole sample, of which each context-parallel rank takes its tokens. NULL: without them. */
+/* One unsharded sample; a context-parallel rank takes its tokens from it. NULL: without CP. */
 typedef struct whole_sample {
     float *input;
     int32_t *tokens, *labels;
@@ -100,48 +100,48 @@ struct ty_interpreter {
     ty_interpreter_options options;
     scenario_run scenario;
     uint32_t stage_replica, replica_rank, pipeline_rank,
-        replica;                                /* rank of the plan, position of the pipeline */
-    process_group groups[TY_PARALLELISM_COUNT]; /* this rank's row of each kind */
+        replica;                                /* stage replica in the plan, this rank in it */
+    process_group groups[TY_PARALLELISM_COUNT]; /* this rank's group of each kind */
     whole_sample sample;
     const ty_stage_program *program;
     const ty_device_memory *memory; /* NULL: the devices' memory is the host's */
     ty_device_link *link;           /* NULL: messages go through the transport */
-    ty_device_link *parallel_link;  /* the compute thread's; NULL: no ranks, or host memory */
+    ty_device_link *parallel_link;  /* the compute thread's; NULL: one rank, or host memory */
     virtual_stage_state
-        *virtual_stages; /* [virtual_stage_count]: stages position, position + positions, ... */
+        *virtual_stages; /* [virtual_stage_count]: stages p, p + PP, ... of pipeline rank p */
     uint32_t virtual_stage_count;
-    uint32_t window;                       /* steps whose state is kept side by side */
-    uint32_t lead;                         /* rounds this position runs ahead */
-    uint32_t gradient_sets;                /* one for each step whose gradients are under way */
-    bool shares_weights, shares_gradients; /* out in device memory, which has places for them */
+    uint32_t window;                       /* steps whose state is stored at a time */
+    uint32_t lead;                         /* rounds by which this pipeline rank runs ahead */
+    uint32_t gradient_sets;                /* one per step whose gradients are in use */
+    bool shares_weights, shares_gradients; /* sharded in device memory, which has places for them */
     uint32_t state_count;
     uint32_t local_micro_batches;
     uint64_t labels_per_sample;
     stream_order streams[TY_STREAM_COUNT];
-    bool *is_awaited;             /* [instruction]: by the communication thread */
+    bool *is_awaited;             /* [instruction]: the communication thread waits for it */
     struct bucket_state *buckets; /* [plan->bucket_count] */
-    ty_server_map servers;        /* which server sums which bucket */
+    ty_server_map servers;        /* the server that sums each bucket */
 
     /* Under `lock`. */
     pthread_mutex_t lock;
     pthread_cond_t for_compute, for_communication;
-    uint64_t generation;     /* counts everything that may let something else go on */
-    bool is_compute_waiting; /* the compute thread sleeps until a message brings it on */
+    uint64_t generation;     /* counts every event that may let an instruction start */
+    bool is_compute_waiting; /* the compute thread sleeps until a message wakes it */
     ty_status failure;
     ty_error error;
-    uint32_t first_step;     /* of this stretch: all before are over everywhere */
+    uint32_t first_step;     /* of this run: all before have ended on all ranks */
     uint32_t target;         /* steps after which to return */
     uint32_t controls_done;  /* steps that ended on all ranks */
-    uint32_t origin_step;    /* from which on steps are of this plan's batch, */
+    uint32_t origin_step;    /* first step with this plan's global batch, */
     uint64_t origin_samples; /* and samples before it */
-    uint32_t origin_ranks;   /* of the checkpoint it goes on from; 0: none */
+    uint32_t origin_ranks;   /* of the checkpoint that it resumes from; 0: none */
     uint32_t steps_done;     /* steps that ended here */
-    uint32_t *done;          /* [instruction]: steps it was done in */
+    uint32_t *done;          /* [instruction]: steps in which it was done */
     uint32_t *left_in_step;  /* [window] */
     step_control *sums;      /* [window]: this rank's */
     double *loss_scales;     /* [window]: of the steps in it */
-    double loss_scale;       /* of the steps behind it, and of all that a stretch begins with */
-    uint32_t clean_steps;    /* without an overflow, one after the other */
+    double loss_scale;       /* of the steps after it, and of all steps at the start of a run */
+    uint32_t clean_steps;    /* consecutive steps without an overflow */
     ty_event *events;
     uint64_t event_count;
 
@@ -154,7 +154,7 @@ struct ty_interpreter {
     double *losses;
     bool is_stopped, is_diverged;
 
-    /* Each file's own; NULL where it has nothing to do. */
+    /* Each file's own; NULL if unused. */
     struct messages *messages;
     struct exchange *exchange;
     struct replay *replay;
@@ -168,55 +168,55 @@ struct ty_interpreter {
 
 /* Marks the interpreter as failed and wakes both threads. Takes the lock. */
 void interpreter_fail(ty_interpreter *interpreter, ty_status status, const ty_error *error);
-/* Steps that may be started now: a window from what has ended on all ranks. */
+/* End of the steps that may start now: a window after the last one that ended on all ranks. */
 uint32_t interpreter_step_limit(const ty_interpreter *interpreter);
-/* The stage an instruction is of; needs no lock. */
+/* The virtual stage of an instruction; needs no lock. */
 virtual_stage_state *interpreter_virtual_stage(ty_interpreter *interpreter,
                                                const ty_instruction *instruction);
 micro_batch_state *interpreter_micro_batch(ty_interpreter *interpreter,
                                            const ty_instruction *instruction, uint32_t step);
-/* Whether it is of a micro-batch's slot, unlike a bucket's and weights on their way to actors. */
+/* Whether an instruction uses a micro-batch's slot; those of buckets and of weights sent to actors
+ * do not. */
 bool interpreter_has_slot(const ty_interpreter *interpreter, const ty_instruction *instruction);
 /* The next instruction of a stream and its step, or NO_INDEX when the step may not start yet or
- * there is none left. Passes over instructions of steps that are not of this stretch. */
+ * none is left. Skips instructions of steps outside this run. */
 uint32_t interpreter_head(const ty_interpreter *interpreter, ty_stream stream, stream_cursor *at,
                           uint32_t *step);
-/* The same of any step of this stretch, whether it may start or not. */
+/* The same for any step of this run, whether it may start or not. */
 uint32_t interpreter_next(const ty_interpreter *interpreter, ty_stream stream, stream_cursor *at,
                           uint32_t *step);
 void interpreter_advance(const ty_interpreter *interpreter, ty_stream stream, stream_cursor *at);
 bool interpreter_is_finished(const ty_interpreter *interpreter, ty_stream stream,
                              const stream_cursor *at);
-/* Whether everything the instruction names has been done in this step. */
+/* Whether all instructions that this one waits for are done in this step. */
 bool interpreter_waits_done(const ty_interpreter *interpreter, uint32_t instruction, uint32_t step);
-/* Counts it as done, records its times, and passes on what it held. */
+/* Counts it as done, records its times, and releases its slot if it was the last. */
 void interpreter_done(ty_interpreter *interpreter, uint32_t instruction, uint32_t step,
                       double start_s, double end_s);
-/* The gradients of a step, in their set, where they are not shared out in device memory. Needs no
- * lock. */
+/* The set of gradients of a step, if they are not sharded in device memory. Needs no lock. */
 float *interpreter_gradients(const ty_interpreter *interpreter,
                              const virtual_stage_state *virtual_stage, uint32_t step);
-/* Steps that may be under way at once. */
+/* Steps that may be in flight together. */
 uint32_t interpreter_window(const ty_plan *plan, const ty_program *program);
 /* Gives free slots of all stages to the next micro-batches in forward order. */
 void interpreter_bind_slots(ty_interpreter *interpreter);
 bool interpreter_is_timed(const ty_interpreter *interpreter);
 void interpreter_wake(ty_interpreter *interpreter);
-/* The communication thread alone, which sleeps at the transport's bell where there is one. */
+/* Wakes only the communication thread, which sleeps at the transport's bell if there is one. */
 void interpreter_wake_communication(ty_interpreter *interpreter);
-/* Of the device or the host, as the backend has it. */
+/* Frees memory of the device or the host, depending on the backend. */
 void interpreter_memory_free(ty_interpreter *interpreter, void *memory);
-/* A copy on the host of `count` floats of the device, or the floats themselves where they are the
- * host's; `*owned` is to be freed. */
+/* A host copy of `count` floats of the device, or the floats themselves if they are in host memory.
+ * The caller frees `*owned`. */
 ty_status interpreter_host_floats(ty_interpreter *interpreter, const float *from, uint64_t count,
                                   const float **out, float **owned, ty_error *error);
 
 /* ---- Before anything runs (interpreter_checks.c) ------------------------------------------- */
 
-/* What a plan may say and this runtime, or its backend, does not do: TY_EUNSUPPORTED. */
+/* TY_EUNSUPPORTED if this runtime, or its backend, does not support the plan. */
 ty_status interpreter_plan_check(const ty_interpreter_options *options,
                                  ty_error *error) TY_MUST_CHECK;
-/* Once the stages are open: that tags suffice, and a device has a buffer for each message. */
+/* Once the stages are open: checks that tags suffice and a device has a buffer for each message. */
 ty_status interpreter_virtual_stages_check(ty_interpreter *interpreter,
                                            ty_error *error) TY_MUST_CHECK;
 
@@ -224,7 +224,7 @@ ty_status interpreter_virtual_stages_check(ty_interpreter *interpreter,
 
 void *interpreter_compute(void *interpreter);
 ty_status interpreter_communicate(ty_interpreter *interpreter, ty_error *error);
-/* Gives up what is under way, after a failure. */
+/* Cancels the communication in flight, after a failure. */
 void interpreter_cancel(ty_interpreter *interpreter);
 
 #endif

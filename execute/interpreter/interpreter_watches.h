@@ -7,11 +7,11 @@
 
 /* ---- Gradient noise (noise.c) ------------------------------------------------------------ */
 
-/* In how many of the first `steps` steps it may be measured. */
+/* The most of the first `steps` steps in which it may be measured. */
 uint32_t interpreter_noise_most(uint32_t steps);
 ty_status interpreter_noise_open(ty_interpreter *interpreter, ty_error *error) TY_MUST_CHECK;
 void interpreter_noise_close(ty_interpreter *interpreter);
-/* For checkpoints: the sums so far, and the samples that they are of. */
+/* For checkpoints: the sums so far, and their samples. */
 ty_gradient_noise *interpreter_noise_sums(ty_interpreter *interpreter, ty_noise_sample **samples);
 /* Before and after the collective of a bucket, in the steps in which it is measured. */
 void interpreter_noise_before(ty_interpreter *interpreter, uint32_t bucket, uint32_t step);
@@ -30,7 +30,7 @@ void interpreter_distortion_measure(ty_interpreter *interpreter, uint32_t bucket
 /* Adds the sums of a step over all ranks. */
 void interpreter_distortion_add(ty_interpreter *interpreter, const step_control *control);
 
-/* ---- Others on this machine (busy_steps.c) -------------------------------------------------- */
+/* ---- Other processes on this host (busy_steps.c) --------------------------------------------- */
 
 ty_status interpreter_busy_open(ty_interpreter *interpreter, ty_error *error) TY_MUST_CHECK;
 void interpreter_busy_close(ty_interpreter *interpreter);
