@@ -1,4 +1,4 @@
-/* Activations on their own: relu where it is not fused, gelu, silu, tanh. */
+/* Activation layers: relu if it is not fused, gelu, silu, tanh. */
 #include "cpu_layer.h"
 #include "cpu_math.h"
 
@@ -72,8 +72,8 @@ void cpu_activate(const ty_stage_device *stage, stage_activation kind, uint64_t 
     functions[kind](count, x, y);
 }
 
-/* In place (the usual case of a relu) input and output share their gradient, which no other node
- * adds to. */
+/* In place (the usual case of a relu), input and output share their gradient; no other node adds to
+ * it. */
 void cpu_activate_backward(const ty_stage_device *stage, stage_activation kind, uint64_t count,
                            const void *of, const void *dy, bool adds, void *dx)
 {
@@ -92,7 +92,7 @@ void cpu_activate_backward(const ty_stage_device *stage, stage_activation kind, 
     }
 }
 
-/* For gradients of gelu and silu that are added. */
+/* Scratch for gradients of gelu and silu that are added. */
 static ty_status smooth_build(ty_stage_device *stage, stage_node *node, ty_error *error)
 {
     (void)error;
@@ -100,8 +100,8 @@ static ty_status smooth_build(ty_stage_device *stage, stage_node *node, ty_error
     return TY_OK;
 }
 
-/* Overwrites its input if it is the only reader; the layer that made that may do the work at once,
- * unless it averages numbers that the relu would change. */
+/* Overwrites its input if it is the only reader. The layer that computes the input may fuse the
+ * relu, unless it averages numbers that the relu would change. */
 static bool relu_join(stage_lowering *low, const stage_place *place)
 {
     const uint32_t input = place->inputs[0];

@@ -3,15 +3,14 @@
  * jointly learning to align and translate", 2015, appendix A.1.2), with a vector of learned length
  * and a bias (as in GNMT's implementations; Salimans and Kingma, "Weight normalization", 2016):
  *     u = g v / |v|,   p_ts = softmax_s(u tanh(Wq x_t + Wk m_s + b)),   y_t = sum_s p_ts m_s
- * The sums under the tanh, one for each pair of rows and hidden feature, are made anew for
- * backward.
+ * Backward recomputes the arguments of the tanh, one for each pair of rows and hidden feature.
  */
 #include "cpu_layer.h"
 #include "cpu_math.h"
 
 typedef struct additive {
     uint64_t batch, length, keys;  /* rows of a sample: of queries, of the memory */
-    uint64_t in, features, hidden; /* columns: of queries, of the memory, under the tanh */
+    uint64_t in, features, hidden; /* columns: of queries, of the memory, in the tanh */
 } additive;
 
 enum { MEMORY, QUERIES }; /* inputs */
@@ -28,8 +27,7 @@ static additive additive_of(const ty_stage_device *stage, const stage_node *node
                       .hidden = a[TY_HIDDEN_FEATURES]};
 }
 
-/* What a slot keeps; the gradients only where backward comes in two parts, else they are scratch.
- */
+/* Stash of a slot; includes the gradients only if backward has two parts, else they are scratch. */
 typedef struct kept {
     float *q, *k;         /* [batch][length or keys][hidden] */
     float *probabilities; /* [batch][length][keys] */
@@ -49,7 +47,8 @@ static void gradients_cut(const additive *at, float *from, kept *out)
     out->du = out->dk + at->batch * at->keys * at->hidden;
 }
 
-/* Behind what is kept of forward. Scratch begins with u and the gradient of one sample's scores. */
+/* Gradients follow the stash of forward. Scratch begins with u and the gradient of one sample's
+ * scores. */
 static kept kept_at(const ty_stage_device *stage, const stage_node *node, const additive *at,
                     uint32_t slot)
 {
@@ -79,7 +78,7 @@ static ty_status additive_build(ty_stage_device *stage, stage_node *node, ty_err
     return TY_OK;
 }
 
-/* ---- The vector that weighs ---- */
+/* ---- The weight vector ---- */
 
 static double length_of(uint64_t n, const float *v)
 {
@@ -185,7 +184,7 @@ static ty_status additive_forward(ty_stage_device *stage, const stage_node *node
     return TY_OK;
 }
 
-/* Gradients of what is under the tanh and of u; of the memory only what it gets as values. */
+/* Gradients of the tanh's arguments and of u, and the memory's gradient as values. */
 static void pairs_backward(ty_stage_device *stage, const stage_node *node, const additive *at,
                            const kept *keep, uint32_t slot)
 {
@@ -223,7 +222,7 @@ static ty_status additive_backward(ty_stage_device *stage, const stage_node *nod
         .weight = cpu_parameter_gradient(stage, node, ADDITIVE_MEMORY),
         .x = cpu_in_gradient(stage, node, MEMORY, slot),
         .adds_weight = stage_adds(node, ADDITIVE_MEMORY, is_first),
-        .adds_x = true, /* to what it got as values */
+        .adds_x = true, /* to its gradient as values */
     };
     const cpu_affine_gradient to_queries = {
         .weight = cpu_parameter_gradient(stage, node, ADDITIVE_QUERY),

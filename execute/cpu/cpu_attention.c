@@ -1,44 +1,44 @@
 /*
- * Multi-head attention (Vaswani et al., 2017), with fewer key and value heads than query heads if
- * asked for (Ainslie et al., "GQA", 2023). Probabilities are kept for backward: at the sequence
- * lengths a CPU trains, that is cheaper than computing them again. With selective recomputing they
- * are not (Korthikanti et al., 2022, section 4.1), nor with recomputing by operator, which finds
- * all else and makes the output again. A tensor-parallel rank has some of the heads, with the rows
- * of the first projection and the columns of the second that belong to them. A context-parallel
- * rank has the queries of its tokens, and gathers the keys and values of all.
+ * Multi-head attention (Vaswani et al., 2017), optionally with fewer key and value heads than query
+ * heads (Ainslie et al., "GQA", 2023). Probabilities are stored for backward: at the sequence
+ * lengths of CPU training, that is cheaper than recomputing them. Selective recomputation does not
+ * store them (Korthikanti et al., 2022, section 4.1), nor does recomputation by operator, which
+ * stores all else and recomputes the output. A tensor-parallel rank has some of the heads, with
+ * their rows of the first projection and columns of the second. A context-parallel rank has the
+ * queries of its tokens, and gathers the keys and values of all.
  *
- * Of two inputs the second has the queries, and the keys and values are of the first. Options: rms
- * norms of every head's queries and keys (Henry et al., "Query-key normalization", 2020, in the
- * form of Qwen3, 2025), biases of the scores by distance (cpu_relative.c), and in a workload with a
- * rotary base queries and keys that their positions turn (cpu_rotary.c), behind the norms.
+ * If there are two inputs, queries come from the second, keys and values from the first. Options:
+ * rms norms of every head's queries and keys (Henry et al., "Query-key normalization", 2020, in the
+ * form of Qwen3, 2025); biases of the scores by distance (cpu_relative.c); after the norms, rotary
+ * position embeddings of queries and keys if the workload has a rotary base (cpu_rotary.c).
  */
 #include "cpu_layer.h"
 #include "cpu_math.h"
 
-/* Query rows that are multiplied with keys at once; under a causal mask later keys are left out. */
+/* Query rows that are multiplied with keys at once; under a causal mask later keys are skipped. */
 #define QUERY_BLOCK 64
 
 typedef struct attention {
     uint64_t batch, length, rows; /* of queries: rows = batch * length */
     uint64_t keys;                /* of a whole sequence */
     uint64_t key_rows;            /* of this rank's tokens, in all samples */
-    token_runs runs;              /* where the queries are in their sequence */
+    token_runs runs;              /* positions of the queries in their sequence */
     uint64_t features, heads, kv_heads, head_size;
     uint64_t queries;     /* columns of queries: heads * head size */
     uint64_t key_columns; /* of keys and values */
-    /* Projections: of queries and, behind key_at, of keys and values. Of one input they are rows of
-     * one matrix. */
+    /* Projections: of queries and, from key_at on, of keys and values. With one input they are rows
+     * of one matrix. */
     uint64_t project, key_at, query_stride, own_key_stride;
-    uint64_t key_stride; /* from row to row of keys: where they were gathered they are alone */
+    uint64_t key_stride; /* from row to row of keys; gathered ones have only key columns */
     uint64_t buckets;    /* of distances, or 0 */
     bool gathers_keys, is_of_two, has_norms;
     bool is_causal, has_project_bias, has_out_bias;
-    bool is_selective; /* probabilities are made anew for backward */
+    bool is_selective; /* probabilities are recomputed for backward */
     float scale;
-    uint64_t rotary_base; /* 0: queries and keys are not turned */
+    uint64_t rotary_base; /* 0: queries and keys are not rotated */
 } attention;
 
-/* Columns, and where the projections lie. */
+/* Columns and offsets of the projections. */
 static void attention_divide(const ty_stage_device *stage, attention *at)
 {
     at->queries = at->heads * at->head_size;
@@ -82,13 +82,13 @@ static attention attention_of(const ty_stage_device *stage, const stage_node *no
     return at;
 }
 
-/* Floats that lie one behind the other; NULL where there are none. */
+/* Consecutive ranges of floats; NULL for empty ones. */
 typedef struct piece {
     float **at;
     uint64_t count;
 } piece;
 
-/* @return how many; `from` may be NULL to count */
+/* @return their floats; `from` may be NULL to count */
 static uint64_t pieces_cut(const piece *pieces, size_t count, float *from)
 {
     uint64_t used = 0;
@@ -100,7 +100,7 @@ static uint64_t pieces_cut(const piece *pieces, size_t count, float *from)
     return used;
 }
 
-/* Gradients of what the second part of backward needs: kept where it comes apart, else scratch. */
+/* Gradients that the second part of backward needs: in the stash if there is one, else scratch. */
 typedef struct inner_gradients {
     float *project;  /* as the projections */
     float *gains;    /* [2][head size], of queries and of keys */
@@ -116,14 +116,14 @@ static void inner_pieces(const attention *at, bool is_here, inner_gradients *out
     pieces[2] = (piece){&out->relative, is_here ? at->buckets * at->heads : 0};
 }
 
-/* What a slot keeps. Where backward comes in two parts that includes the gradients of the
- * projections, which else are scratch, and where ranks divide the sequence the whole input and the
- * whole gradient of the output. */
+/* Stash of a slot. If backward has two parts, it includes the gradients of the projections, which
+ * else are scratch; with sequence parallelism also the gathered input and gradient of the output.
+ */
 typedef struct kept {
     float *project;
     float *probabilities; /* [batch][heads][length][keys] */
     float *context;       /* [rows][queries] */
-    /* Queries and keys as they were before their norms, and 1 / root mean square of each head's. */
+    /* Queries and keys before their norms, and 1 / root mean square of each head's. */
     float *raw_queries, *raw_keys, *query_scales, *key_scales;
     inner_gradients inner;
     float *x[2], *dy; /* [rows or key rows][features], or NULL */
@@ -150,7 +150,7 @@ static uint64_t kept_cut(const ty_stage_device *stage, const stage_node *node, c
         {&out->raw_keys, normed_keys * at->head_size},
         {&out->query_scales, normed},
         {&out->key_scales, normed_keys},
-        /* x[0] is of what the first product reads, which has the queries. */
+        /* x[0] is the input of the first product, which has the queries. */
         {&out->x[0], whole * at->rows},
         {&out->x[1], at->is_of_two ? whole * at->key_rows : 0},
         {&out->dy, whole * at->rows},
@@ -160,13 +160,13 @@ static uint64_t kept_cut(const ty_stage_device *stage, const stage_node *node, c
     return pieces_cut(pieces, sizeof pieces / sizeof pieces[0], stash);
 }
 
-/* What a call has to itself. */
+/* Scratch of a call. */
 typedef struct room {
     float *dcontext; /* [rows][queries] */
     float *dp;       /* [length][keys] */
     inner_gradients inner;
-    float *probabilities; /* [length][keys] of any head, where they are not kept; or NULL */
-    /* Of context-parallel ranks, [batch][keys][key columns] each, or NULL. */
+    float *probabilities; /* [length][keys] of any head, if they are not stored; or NULL */
+    /* With context parallelism, [batch][keys][key columns] each; or NULL. */
     float *all_keys, *all_dkeys, *pieces;
     float *by_distance, *dby_distance; /* [2 keys - 1] biases of one head, or NULL */
     float *turns;                      /* [head size] of one position, or NULL */
@@ -193,7 +193,7 @@ static uint64_t room_cut(const attention *at, float *scratch, room *out)
     return pieces_cut(pieces, sizeof pieces / sizeof pieces[0], scratch);
 }
 
-/* Of one head of one sample: kept ones, or the room for those of any head. */
+/* Probabilities of one head of one sample: in the stash, or the scratch for any head. */
 static float *probabilities_at(const attention *at, const room *own, float *all, uint64_t b,
                                uint64_t h)
 {
@@ -269,13 +269,13 @@ CPU_CLONES void cpu_softmax_gradient(uint64_t rows, uint64_t keys, uint64_t stri
     }
 }
 
-/* Queries [first, first + rows) of this rank, of one run, and how many keys the first of them and
- * all of them may see. */
+/* Queries [first, first + rows) of this rank, of one run, and the number of keys that the first and
+ * the last of them may see. */
 typedef struct query_block {
     uint64_t first, rows, visible, keys;
 } query_block;
 
-/* The block that a query is in. */
+/* The block of a query. */
 static query_block block_of(const attention *at, uint64_t query)
 {
     const uint64_t run = at->runs.length, within = query % run / QUERY_BLOCK * QUERY_BLOCK;
@@ -285,8 +285,7 @@ static query_block block_of(const attention *at, uint64_t query)
     return (query_block){first, rows, place + 1, at->is_causal ? place + rows : at->keys};
 }
 
-/* Of this block's scores, or their gradients, row by row: where the biases of its distances begin.
- */
+/* Biases by distance, or their gradients, of a row of this block's scores. */
 static float *distances_of(const attention *at, const query_block *block, uint64_t row,
                            float *by_distance)
 {
@@ -309,13 +308,13 @@ static void scores_bias_gradient(const attention *at, const query_block *block,
                        distances_of(at, block, r, dby_distance));
 }
 
-/* Pointers into the projections of one head of one sample, or into their gradients: columns, so
- * that strides are those of projections; and the biases of its distances, or NULL. */
+/* Pointers to the columns of one head of one sample in the projections, or in their gradients, with
+ * the projections' strides; and the head's biases by distance, or NULL. */
 typedef struct head {
     float *q, *k, *v, *by_distance;
 } head;
 
-/* `keys`: columns of the projections, or what was gathered. */
+/* `keys`: columns of the projections, or gathered keys. */
 static head head_at(const attention *at, float *project, float *keys, float *by_distance,
                     uint64_t b, uint64_t h)
 {
@@ -326,7 +325,7 @@ static head head_at(const attention *at, float *project, float *keys, float *by_
                   k + at->kv_heads * at->head_size, by_distance};
 }
 
-/* Without `context` only probabilities are made. */
+/* Without `context` it computes only probabilities. */
 static void head_forward(const attention *at, const head *x, float *p, float *context)
 {
     query_block block;
@@ -358,7 +357,7 @@ static ty_status keys_find(ty_stage_device *stage, const attention *at, const ro
                             : TY_OK;
 }
 
-/* Of one head, into the room for those of any. */
+/* Expands one head's biases by distance into the scratch for any head. */
 static void distances_spread(const ty_stage_device *stage, const stage_node *node,
                              const attention *at, const room *own, uint64_t h)
 {
@@ -369,16 +368,16 @@ static void distances_spread(const ty_stage_device *stage, const stage_node *nod
 
 /* ---- Norms of heads ---- */
 
-/* Rows of the projections of which every head has a norm. */
+/* Rows of the projections with a norm for every head. */
 typedef struct normed {
     uint64_t rows, heads, stride;
     uint32_t gain;       /* tensor */
     float *at;           /* in the projections, or their gradient */
-    float *raw, *scales; /* kept */
+    float *raw, *scales; /* in the stash */
     float *dgain;
 } normed;
 
-/* Queries, and keys. */
+/* Norms of queries and of keys. */
 static void normed_find(const attention *at, const kept *keep, float *project, float *dgains,
                         normed out[2])
 {
@@ -407,7 +406,7 @@ static void norms_forward(const ty_stage_device *stage, const stage_node *node, 
     }
 }
 
-/* The gradients of the normed become those of the projections, in place. */
+/* The gradients of the norms' outputs become those of the projections, in place. */
 static void norms_backward(const ty_stage_device *stage, const stage_node *node,
                            const attention *at, const kept *keep, const inner_gradients *inner)
 {
@@ -426,8 +425,7 @@ static void norms_backward(const ty_stage_device *stage, const stage_node *node,
     }
 }
 
-/* Queries and keys, which lie side by side, turned by their positions; or their gradients turned
- * back. */
+/* Rotates queries and keys, which are contiguous, by their positions; or their gradients back. */
 static void positions_turn(const attention *at, const room *own, float *project, bool is_back)
 {
     if (at->rotary_base > 0)
@@ -456,7 +454,7 @@ static cpu_output_product out_product(const attention *at, const kept *keep)
                                 .dy = keep->dy};
 }
 
-/* One for all projections, or one for each input, queries first. @return how many */
+/* One for all projections, or one for each input, queries first. @return their number */
 static uint32_t in_products(const attention *at, const kept *keep, cpu_input_product out[2])
 {
     out[0] = (cpu_input_product){.rows = at->rows,
@@ -518,7 +516,7 @@ static ty_status attention_forward(ty_stage_device *stage, const stage_node *nod
     return cpu_output_product_forward(stage, node, slot, &out, error);
 }
 
-/* The output of what the heads have summed. */
+/* Recomputes the output from the stored context. */
 static ty_status attention_again(ty_stage_device *stage, const stage_node *node, uint32_t slot,
                                  ty_error *error)
 {
@@ -563,7 +561,7 @@ static void head_backward(const attention *at, const head *x, const float *p, co
     }
 }
 
-/* All samples' parts of one head. */
+/* Backward of one head for all samples. */
 static void head_of_all_backward(const attention *at, const kept *keep, const room *own,
                                  const inner_gradients *inner, float *keys, float *dkeys,
                                  uint64_t h)
@@ -586,8 +584,8 @@ static void head_of_all_backward(const attention *at, const kept *keep, const ro
                             inner->relative);
 }
 
-/* Gradients of the projections from those of the context. What this rank's queries make of keys
- * elsewhere goes there. */
+/* Gradients of the projections from those of the context. Gradients of other ranks' keys are summed
+ * and sent there. */
 static ty_status heads_backward(ty_stage_device *stage, const stage_node *node, const attention *at,
                                 const kept *keep, const room *own, const inner_gradients *inner,
                                 ty_error *error)
@@ -616,7 +614,7 @@ static ty_status heads_backward(ty_stage_device *stage, const stage_node *node, 
     return status;
 }
 
-/* Of gains and biases, which were made with the gradients of the projections. */
+/* Adds the gradients of gains and biases, computed with those of the projections. */
 static void option_gradients(const ty_stage_device *stage, const stage_node *node,
                              const attention *at, const inner_gradients *inner, bool is_first)
 {

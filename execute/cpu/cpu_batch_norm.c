@@ -1,8 +1,8 @@
 /*
- * Batch norm over channels, in channels-last layout. Ioffe and Szegedy, 2015. Training normalises
- * with the statistics of the micro-batch at hand; evaluation, and a frozen layer always, with
- * running ones. Those move when gradients of the layer are made, once for each micro-batch, however
- * often forward is repeated.
+ * Batch norm over channels, in channels-last layout. Ioffe and Szegedy, 2015. Training normalizes
+ * with the statistics of the current micro-batch; evaluation, and a frozen layer always, with the
+ * running ones. Backward updates those, once for each micro-batch, however often forward is
+ * repeated.
  */
 #include "cpu_layer.h"
 #include "cpu_math.h"
@@ -11,7 +11,7 @@
 #define BATCH_NORM_EPSILON 1e-5f
 #define RUNNING_SHARE 0.1f
 
-/* Rows that are summed in floats before the sum goes on in doubles. */
+/* Rows that are summed in floats before the sum continues in doubles. */
 #define SUM_ROWS 64
 
 static uint64_t channels_of(const stage_node *node)
@@ -36,7 +36,7 @@ static ty_status batch_norm_supports(const ty_workload *workload, uint32_t index
     return TY_OK;
 }
 
-/* Stash: mean and 1 / deviation that were used, and the variance of the micro-batch. Scratch: two
+/* Stash: mean and 1 / deviation as used, and the variance of the micro-batch. Scratch: two
  * sums of each channel, in doubles and in floats. */
 static ty_status batch_norm_build(ty_stage_device *stage, stage_node *node, ty_error *error)
 {
@@ -106,8 +106,8 @@ CPU_CLONES static void normalise(uint64_t rows, uint64_t n, const float *x, cons
             y[c] = (x[c] - mean[c]) * scale[c] * gain[c] + shift[c];
 }
 
-/* dx = gain scale (dy - mean dy - z mean(dy z)), z being the normalised x; the means are 0 where
- * statistics were given. */
+/* dx = gain scale (dy - mean dy - z mean(dy z)), z being the normalized x; the means are 0 if
+ * running statistics were used. */
 CPU_CLONES static void input_gradient(uint64_t rows, uint64_t n, const float *x, const float *dy,
                                       const float *mean, const float *scale, const float *gain,
                                       const float *means, bool adds, float *dx)
@@ -120,7 +120,7 @@ CPU_CLONES static void input_gradient(uint64_t rows, uint64_t n, const float *x,
         }
 }
 
-/* A teacher's layers know the micro-batch, as their student's do, though they have no backward. */
+/* A teacher's layers use the micro-batch's statistics, like their student's, without a backward. */
 static bool is_of_teacher(const ty_stage_device *stage, const stage_node *node)
 {
     return node->layer->is_frozen && ty_workload_has_teacher(stage->options.workload);

@@ -1,20 +1,20 @@
 /*
- * Convolutions, in channels-last layout, with the relu behind them if there is one, and the pooling
- * behind that. Images that are pooled are made a few at a time, so that they are still in the cache
- * when they are pooled, and again when their gradient has become one of weights: all of them
- * together are the largest tensors of most such networks and never exist.
+ * Convolutions, in channels-last layout, fused with the relu after them, if there is one, and the
+ * pooling after that. Images that are pooled are computed a few at a time. So they are still in the
+ * cache when they are pooled, and again when backward turns their gradient into one of weights. All
+ * images together, the largest tensors of most such models, never exist.
  */
 #include "cpu_conv_product.h"
 #include "cpu_layer.h"
 #include "cpu_pool.h"
 
-/* Of the images of a piece: half of the smallest second-level cache of a core that servers have had
- * since 2017 (1 MiB, Skylake-SP), so that the other half is left for what they are made of. */
+/* Bytes of the images of a piece: half of the smallest second-level cache per core of servers since
+ * 2017 (1 MiB, Skylake-SP). The other half is for their inputs. */
 #define PIECE_BYTES (512 << 10)
-/* A piece makes gradients of all weights, which are added to those of others: that reads and writes
- * four numbers a weight, where the piece itself takes two operations a weight and pixel. From this
- * many pixels on the former takes at most a twentieth of the time, at 64 operations in the time of
- * a number. */
+/* A piece computes gradients of all weights, which are added to those of other pieces. The addition
+ * reads and writes four numbers per weight; the piece itself takes two operations per weight and
+ * pixel. From this many pixels on the addition takes at most a twentieth of the time, at 64
+ * operations in the time of a number. */
 #define PIECE_PIXELS 2048
 
 typedef struct convolution {
@@ -42,7 +42,7 @@ static bool is_piece(const convolution *c, uint64_t samples, uint64_t pixels)
     return samples * c->made * sizeof(float) >= PIECE_BYTES && samples * pixels >= PIECE_PIXELS;
 }
 
-/* The fewest samples that are worth a pass of their own, among the divisors of the batch. */
+/* The fewest samples, among the divisors of the batch, for which a piece pays. */
 static uint64_t piece_of(const convolution *c, uint64_t batch, uint64_t pixels)
 {
     uint64_t samples = 1;
@@ -142,7 +142,7 @@ static float *scratch_at(const ty_stage_device *stage, uint64_t bytes)
     return (float *)(void *)((char *)stage->scratch + bytes);
 }
 
-/* Where the maxima of a piece's images are, from its first sample on. */
+/* Places of the maxima of a piece's images, from its first sample on. */
 static cpu_place *places_at(const stage_node *node, const convolution *c, uint32_t slot,
                             uint64_t first)
 {
@@ -168,7 +168,7 @@ static ty_status conv2d_forward(ty_stage_device *stage, const stage_node *node, 
     return status;
 }
 
-/* Of a piece; `adds`: to what others have left. */
+/* Of a piece; `adds`: to the gradients of earlier pieces. */
 static ty_status weight_gradients(ty_stage_device *stage, const stage_node *node, const float *x,
                                   const float *dy, bool adds, ty_error *error)
 {

@@ -4,8 +4,8 @@
 
 /* Channels that oneDNN's kernels for AVX-512 compute at once. */
 #define VECTOR 16
-/* Of the columns that are made at once: a quarter of the smallest second-level cache of servers'
- * cores since 2017 (1 MiB, Skylake-SP); they are added before they leave it. */
+/* Bytes of the columns computed at once: a quarter of the smallest second-level cache per core of
+ * servers since 2017 (1 MiB, Skylake-SP); they are added before they leave it. */
 #define COLUMN_BYTES (256 << 10)
 
 static uint64_t kernel_size(const cpu_conv_shape *s)
@@ -13,13 +13,13 @@ static uint64_t kernel_size(const cpu_conv_shape *s)
     return s->kernel_height * s->kernel_width;
 }
 
-/* A column: input channels of each pixel below the kernel. */
+/* Size of a column: input channels of each pixel under the kernel. */
 static uint64_t column_size(const cpu_conv_shape *s)
 {
     return kernel_size(s) * s->in_channels;
 }
 
-/* Rows of the output whose columns are made at once. */
+/* Rows of the output whose columns are computed at once. */
 static uint64_t rows_at_once(const cpu_conv_shape *s)
 {
     const uint64_t row_bytes = s->out_width * column_size(s) * sizeof(float);
@@ -29,8 +29,8 @@ static uint64_t rows_at_once(const cpu_conv_shape *s)
     return fit < rows ? fit : rows;
 }
 
-/* At least a quarter of the numbers of vectors would be empty; and the sums of the product, which
- * are along the output's channels, are long enough for it to be fast. */
+/* True if at least a quarter of the vectors' numbers would be empty, and the sums of the product,
+ * which are along the output's channels, are long enough for it to be fast. */
 bool cpu_conv_product_suits(const cpu_conv_shape *s)
 {
     const uint64_t computed = (s->in_channels + VECTOR - 1) / VECTOR * VECTOR;
@@ -63,8 +63,8 @@ CPU_INLINE void run_add(uint64_t count, const float *restrict from, float *restr
         to[i] += from[i];
 }
 
-/* The columns of one row of the output, added to the image; what lies in the padding is left out. A
- * row of the kernel is one run of numbers in the column and in the image. */
+/* Adds the columns of one row of the output to the image, without the padding. A row of the kernel
+ * is one run of numbers in the column and in the image. */
 CPU_CLONES static void columns_add(const cpu_conv_shape *s, uint64_t row, const float *columns,
                                    float *image)
 {

@@ -11,7 +11,7 @@
 
 #include "dnnl_wrap.h"
 
-/** Whether the product is the faster way for this shape. */
+/** Whether the product is faster for this shape. */
 bool cpu_conv_product_suits(const cpu_conv_shape *shape);
 /** Working memory of a call. */
 uint64_t cpu_conv_product_bytes(const cpu_conv_shape *shape);

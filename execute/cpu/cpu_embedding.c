@@ -1,11 +1,11 @@
 /* Rows of a table chosen by tokens, plus a row per position, plus the row of the token type, which
- * is the first for all. A rank has the rows of its words, the others being 0 for it, and its
- * features of all positions and types; the ranks sum what they found. */
+ * is the first for all. A tensor-parallel rank has the rows of its words and its features of all
+ * positions and types. All other numbers count as 0, and an all-reduce sums the ranks' results. */
 #include "cpu_layer.h"
 
 #include <string.h>
 
-/* What this rank has: words, and features of positions and types. */
+/* This rank's shard: words, and features of positions and types. */
 typedef struct part {
     uint64_t features, length, rows; /* length: tokens of a sample */
     token_runs runs;
@@ -31,7 +31,7 @@ static part part_of(const ty_stage_device *stage, const stage_node *node)
     };
 }
 
-/* Row of the rank's table, or NULL where another rank has it. */
+/* Row of the rank's table, or NULL if another rank has it. */
 static float *row_of(const part *p, float *table, int32_t token)
 {
     const uint64_t word = (uint64_t)token;
@@ -41,7 +41,7 @@ static float *row_of(const part *p, float *table, int32_t token)
     return table + (word - p->words.first) * p->features;
 }
 
-/* Where the row of the i-th token's position starts. */
+/* Offset of the row of the i-th token's position. */
 static uint64_t position_offset(const part *p, uint64_t i)
 {
     return token_place(&p->runs, i % p->length) * p->own_stride;
@@ -89,7 +89,7 @@ static ty_status embedding_forward(ty_stage_device *stage, const stage_node *nod
     return stage_ranks_sum(stage, node, &node->whole_output, summand, false, to, error);
 }
 
-/* Gradient of a tensor that passes add to: cleared by the first one. */
+/* Gradient of a tensor to which passes add; the first pass clears it. */
 static float *gradient_of(const ty_stage_device *stage, const stage_node *node, uint32_t tensor,
                           uint64_t count, bool is_first)
 {

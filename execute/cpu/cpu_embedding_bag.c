@@ -1,10 +1,9 @@
-/* Rows of a table that numbers of the sample choose, summed or averaged: of a sample's features
- * those that are categories. */
+/* Rows of a table chosen by a sample's categorical features, summed or averaged. */
 #include "cpu_tables.h"
 
 #include <string.h>
 
-/* 2^24: numbers of a sample are fp32, which have no larger odd ones. */
+/* 2^24: numbers of a sample are fp32, which has no larger odd integers. */
 #define MOST_ROWS 16777216u
 
 static ty_status bag_supports(const ty_workload *workload, uint32_t layer, ty_error *error)
@@ -21,7 +20,7 @@ static ty_status bag_supports(const ty_workload *workload, uint32_t layer, ty_er
 
 typedef struct bag {
     uint64_t sample, rows, features; /* numbers of a sample; indices of it; numbers of a row */
-    float share;                     /* of each row in what the bag makes */
+    float share;                     /* factor of each row in the bag's output */
     const float *indices;            /* of the first sample */
 } bag;
 

@@ -1,5 +1,5 @@
-/* Expert-parallel ranks: how copies of tokens get to the rank that has the expert they chose, and
- * back (Lepikhin et al., "GShard", ICLR 2021, section 3). */
+/* Expert parallelism: all-to-alls of copies of tokens to the ranks of the experts that they chose,
+ * and back (Lepikhin et al., "GShard", ICLR 2021, section 3). */
 #include "cpu_layer.h"
 
 #include <string.h>
@@ -41,7 +41,7 @@ ty_status cpu_experts_meet(ty_stage_device *stage, const cpu_expert_copies *copi
     return status;
 }
 
-/* Floats that go to each rank, and come from it, on the way to the experts. */
+/* Floats sent to each rank, and received from it, on the way to the experts. */
 typedef struct traffic {
     uint64_t sent[TY_MAX_PARALLEL_SIZE], arrived[TY_MAX_PARALLEL_SIZE];
 } traffic;
@@ -58,8 +58,8 @@ static void traffic_count(const cpu_expert_copies *copies, uint32_t ranks, traff
     }
 }
 
-/* Rows between the order in which they travel, rank by rank and in each by expert, and that in
- * which experts take them, expert by expert and in each by rank. */
+/* Reorders rows between the order of messages, by rank and then by expert, and that of experts'
+ * products, by expert and then by rank. */
 static void regroup(const cpu_expert_copies *copies, uint32_t ranks, const traffic *t,
                     bool to_experts, float *by_rank, float *by_expert)
 {

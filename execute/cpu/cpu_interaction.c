@@ -1,4 +1,4 @@
-/* The first of some vectors, and behind it the product of each with every one before it: (1,0),
+/* The first of some vectors, followed by the product of each with every one before it: (1,0),
  * (2,0), (2,1), .. (Naumov et al., arXiv:1906.00091, section 2.1). */
 #include "cpu_layer.h"
 #include "cpu_math.h"

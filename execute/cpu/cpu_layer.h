@@ -1,7 +1,7 @@
 /**
  * @file cpu_layer.h
- * Inside the CPU backend: the kinds of layers, each in a file of its own, on the values and nodes
- * of stage.h. All numbers are floats.
+ * Internals of the CPU backend: the kinds of layers, each in a file of its own, on the values and
+ * nodes of stage.h. All numbers are floats.
  */
 #ifndef TY_EXECUTE_CPU_LAYER_H
 #define TY_EXECUTE_CPU_LAYER_H
@@ -10,7 +10,7 @@
 #include "init.h"
 #include "stage.h"
 
-/* What the loss layer leaves of a slot. */
+/* Results of the loss layer for a slot. */
 typedef struct cpu_loss {
     double sum;
     uint64_t correct;
@@ -28,7 +28,7 @@ void *cpu_buffer(ty_stage_device *stage, uint64_t bytes);
 
 /* ---- Kinds ---- */
 
-/** The kinds that this backend trains, and their functions. */
+/** The kinds of layers that this backend trains, and their functions. */
 #define CPU_KINDS(X)                                                                               \
     X(LINEAR, cpu_linear)                                                                          \
     X(CONV2D, cpu_conv2d)                                                                          \
@@ -57,7 +57,7 @@ void *cpu_buffer(ty_stage_device *stage, uint64_t bytes);
 CPU_KINDS(CPU_KIND)
 #undef CPU_KIND
 
-/** Running statistics of a batch norm: mean 0, variance 1. */
+/** Initializes the running statistics of a batch norm: mean 0, variance 1. */
 void cpu_batch_norm_start(const ty_stage_device *stage, const stage_node *node);
 
 /* ---- For the layers: where a node's operands are ---- */
@@ -73,7 +73,7 @@ static inline float *cpu_out(const ty_stage_device *stage, const stage_node *nod
     return stage->values[node->output].data[slot];
 }
 
-/** Where the gradient of the i-th input goes, or NULL if nobody asks for it, now or ever. */
+/** Where the gradient of the i-th input goes; NULL if it is not needed, or not in this part. */
 static inline float *cpu_in_gradient(const ty_stage_device *stage, const stage_node *node,
                                      uint32_t i, uint32_t slot)
 {
@@ -93,7 +93,7 @@ static inline const float *cpu_parameters(const ty_stage_device *stage, const st
     return stage->parameters + node->offsets[tensor];
 }
 
-/** Where the gradient of a parameter tensor goes, or NULL where it is frozen or not asked for. */
+/** Where the gradient of a parameter tensor goes; NULL if it is frozen, or not in this part. */
 static inline float *cpu_parameter_gradient(const ty_stage_device *stage, const stage_node *node,
                                             uint32_t tensor)
 {
@@ -102,7 +102,7 @@ static inline float *cpu_parameter_gradient(const ty_stage_device *stage, const 
 
 /* ---- Sharded layers (cpu_parallel.c) ---- */
 
-/** As stage_whole_input and stage_whole_gradient. */
+/** Like stage_whole_input and stage_whole_gradient. */
 static inline ty_status cpu_whole_input(ty_stage_device *stage, const stage_node *node,
                                         uint32_t input, uint32_t slot, float *room,
                                         const float **out, ty_error *error)
@@ -125,53 +125,52 @@ static inline ty_status cpu_whole_gradient(ty_stage_device *stage, const stage_n
     return status;
 }
 
-/** A product of all of one of a layer's inputs with a matrix of it, [out][in], or with rows of one.
- */
+/** A product of one of a layer's unsharded inputs with a matrix, [out][in], or rows of one. */
 typedef struct cpu_input_product {
     uint64_t rows, in, out;
     uint32_t weight, bias; /* parameter tensors */
     bool has_bias;
     uint32_t input;
     uint64_t first_row; /* of the matrix, and of the bias */
-    float *x; /* [rows][in]: where backward comes in two parts and the input is gathered, room for
-                 it from the first part to the second; else NULL */
+    float *x; /* [rows][in]: if backward has two parts and the input is gathered, stores it from the
+                 first part to the second; else NULL */
 } cpu_input_product;
 ty_status cpu_input_product_forward(ty_stage_device *stage, const stage_node *node, uint32_t slot,
                                     const cpu_input_product *product, float *y,
                                     ty_error *error) TY_MUST_CHECK;
 /**
- * From the gradient of what it makes those of its weights and of the layer's input, the latter
- * summed over the ranks of a divided layer. What had to be gathered for forward is gathered again.
+ * Gradients of its weights and of the layer's input from that of its output. The input's is summed
+ * over the ranks of a sharded layer. An input that forward gathered is gathered again.
  */
 ty_status cpu_input_product_backward(ty_stage_device *stage, const stage_node *node, uint32_t slot,
                                      const cpu_input_product *product, const float *dy,
                                      bool is_first, ty_error *error) TY_MUST_CHECK;
 
-/** A layer's last product, of what lies inside it with a matrix, [out][in]: a divided layer's ranks
- * each make a summand of all of the output. */
+/** A layer's last product, of an inner tensor with a matrix, [out][in]. Each rank of a sharded
+ * layer computes a summand of the unsharded output. */
 typedef struct cpu_output_product {
     uint64_t rows, in, out;
     uint32_t weight, bias; /* parameter tensors */
     bool has_bias;
     const float *x; /* [rows][in] */
-    float *dy;      /* [rows][out]: where backward comes in two parts and the output's gradient is
-                       gathered, room for it from the first part to the second; else NULL */
+    float *dy;      /* [rows][out]: if backward has two parts and the output's gradient is
+                       gathered, stores it from the first part to the second; else NULL */
 } cpu_output_product;
 ty_status cpu_output_product_forward(ty_stage_device *stage, const stage_node *node, uint32_t slot,
                                      const cpu_output_product *product,
                                      ty_error *error) TY_MUST_CHECK;
-/** Gradients of its weights and, unless only those are asked for, of x into `dx`. */
+/** Gradients of its weights and, unless this part computes only those, of x into `dx`. */
 ty_status cpu_output_product_backward(ty_stage_device *stage, const stage_node *node, uint32_t slot,
                                       const cpu_output_product *product, bool is_first, float *dx,
                                       ty_error *error) TY_MUST_CHECK;
 
-/** y[r, c] += bias, this rank's part of [columns], and the sums of its gradient. */
+/** y[r, c] += bias[c], with this rank's shard of [columns]; and the sums of the bias's gradient. */
 void cpu_add_tp_bias(const ty_stage_device *stage, uint64_t rows, uint64_t columns,
                      const float *bias, float *y);
 void cpu_tp_bias_gradient(const ty_stage_device *stage, uint64_t rows, uint64_t columns,
                           const float *dy, bool adds, float *sums);
 
-/** As stage_backend has them. */
+/** As in stage_backend. */
 void cpu_activate(const ty_stage_device *stage, stage_activation kind, uint64_t count,
                   const void *x, void *y);
 void cpu_activate_backward(const ty_stage_device *stage, stage_activation kind, uint64_t count,
@@ -185,43 +184,44 @@ void cpu_from_pieces(const ty_stage_device *stage, const stage_pieces *pieces, c
 
 /* ---- Expert-parallel ranks (cpu_experts.c) ---- */
 
-/** The copies of tokens that a moe layer's experts see, rows of `features`. A rank's own tokens'
- * lie by expert, of all ranks; what its experts see lies by expert, and in each by the rank it is
- * of. */
+/** The copies of tokens that a MoE layer's experts process, rows of `features`. Copies of a rank's
+ * own tokens are ordered by expert, over all ranks. Copies for its own experts are ordered by
+ * expert, then by the rank that they come from. */
 typedef struct cpu_expert_copies {
     uint64_t experts, features; /* experts: of this rank */
     const uint32_t *start; /* [ranks * experts + 1]: of the own tokens' copies for each expert */
     uint32_t *arrived;     /* [ranks][experts]: copies of each rank's tokens */
     uint32_t *first;       /* [experts + 1]: where those of each begin */
 } cpu_expert_copies;
-/** Once `start` is known ranks tell each other: fills `arrived` and `first`. */
+/** Ranks send each other their counts, once `start` is known: fills `arrived` and `first`. */
 ty_status cpu_experts_meet(ty_stage_device *stage, const cpu_expert_copies *copies,
                            ty_error *error) TY_MUST_CHECK;
-/** From the own copies to what the experts here see. @param by_rank room for as much */
+/** Sends this rank's copies to the ranks of their experts. @param by_rank as large as `by_expert`
+ */
 ty_status cpu_experts_send(ty_stage_device *stage, const cpu_expert_copies *copies, float *own,
                            float *by_rank, float *by_expert, ty_error *error) TY_MUST_CHECK;
-/** The way back. */
+/** The reverse: returns experts' outputs to the ranks of the tokens. */
 ty_status cpu_experts_return(ty_stage_device *stage, const cpu_expert_copies *copies,
                              float *by_expert, float *by_rank, float *own,
                              ty_error *error) TY_MUST_CHECK;
 
 /* ---- Softmax over keys (cpu_attention.c) ---- */
 
-/** Softmax of `rows` rows of scores, of which row r sees keys [0, visible + r) under a mask. The
- * rest of the row, up to `keys`, becomes 0. */
+/** Softmax of `rows` rows of scores. Under a causal mask row r sees keys [0, visible + r). The rest
+ * of the row, up to `keys`, becomes 0. */
 void cpu_softmax_rows(uint64_t rows, uint64_t keys, uint64_t stride, bool is_causal,
                       uint64_t visible, float *scores);
-/** dp becomes p (dp - sum(p dp)): the gradient of what went into the softmax. */
+/** dp becomes p (dp - sum(p dp)): the gradient of the softmax's input. */
 void cpu_softmax_gradient(uint64_t rows, uint64_t keys, uint64_t stride, const float *p, float *dp);
 
 /* ---- Rotary positions (cpu_rotary.c) ---- */
 
-/** Rows [batch][length] that begin with the heads' numbers, and what turns them. */
+/** Rows [batch][length] that begin with the heads' numbers, and their rotation. */
 typedef struct cpu_rotary {
     uint64_t batch, length, heads, head_size, stride; /* stride: from row to row */
     uint64_t base;
-    const token_runs *runs; /* which positions the rows have */
-    bool is_back;           /* the other way round: of gradients */
+    const token_runs *runs; /* positions of the rows in the sequence */
+    bool is_back;           /* rotates back: for gradients */
 } cpu_rotary;
 /** @param turns room for head_size numbers */
 void cpu_rotate(const cpu_rotary *rotary, float *rows, float *turns);
@@ -231,7 +231,7 @@ void cpu_rotate(const cpu_rotary *rotary, float *rows, float *turns);
 /** by_distance[keys - 1 + key - query] = biases[bucket][head]. @param by_distance [2 keys - 1] */
 void cpu_relative_spread(uint64_t keys, uint64_t buckets, uint64_t heads, uint64_t head,
                          bool is_causal, const float *biases, float *by_distance);
-/** Adds to the gradients of the biases those of the distances. */
+/** Adds the gradients by distance to those of the biases. */
 void cpu_relative_gather(uint64_t keys, uint64_t buckets, uint64_t heads, uint64_t head,
                          bool is_causal, const float *by_distance, float *biases);
 
@@ -240,15 +240,15 @@ void cpu_relative_gather(uint64_t keys, uint64_t buckets, uint64_t heads, uint64
 /** @param statistics [out] [rows] 1 / root mean square */
 void cpu_rms_norm_rows(uint64_t rows, uint64_t n, const float *x, const float *gain, float *y,
                        float *statistics);
-/** Adds to dgain, unless it is NULL. @param dx may be NULL, or dy */
+/** Adds to dgain unless it is NULL. @param dx may be NULL, or dy */
 void cpu_rms_norm_gradient(uint64_t rows, uint64_t n, const float *x, const float *gain,
                            const float *statistics, const float *dy, float *dgain, bool adds,
                            float *dx);
 
-/* ---- What is between the products of an mlp (cpu_mlp.c) ---- */
+/* ---- Between the products of an mlp (cpu_mlp.c) ---- */
 
-/** Adds the bias, if there is one, to h: [rows][hidden], or, gated, [rows][2 hidden], keeps that,
- * and makes a: [rows][hidden] of it. */
+/** Adds the bias, if there is one, to h in place: [rows][hidden], or, gated, [rows][2 hidden]. Then
+ * computes the activation a: [rows][hidden]. */
 void cpu_mlp_activate(bool is_gated, uint64_t rows, uint64_t hidden, const float *bias, float *h,
                       float *a);
 void cpu_mlp_activate_backward(bool is_gated, uint64_t rows, uint64_t hidden, const float *h,
@@ -272,7 +272,7 @@ void cpu_silu_forward(uint64_t count, const float *x, float *y);
 void cpu_silu_backward(uint64_t count, const float *x, const float *dy, float *dx);
 /** y = a + b. */
 void cpu_sum(uint64_t count, const float *a, const float *b, float *y);
-/** Floats are summed a few at a time, then in doubles. */
+/** Sums a few squares at a time in floats, then in doubles. */
 double cpu_sum_of_squares(uint64_t count, const float *x);
 /** to (+)= from. */
 void cpu_accumulate(uint64_t count, const float *from, bool adds, float *to);

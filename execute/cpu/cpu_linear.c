@@ -1,5 +1,5 @@
-/* Linear layers over the innermost dimension, with the relu behind them if there is one. Of the
- * output projection, in front of the loss, a rank has the rows of its words. */
+/* Linear layers over the innermost dimension, with the relu after them if there is one. A
+ * tensor-parallel rank has the rows of its words of the output projection before the loss. */
 #include "cpu_layer.h"
 
 static uint64_t in_features(const ty_layer *layer)
@@ -7,14 +7,14 @@ static uint64_t in_features(const ty_layer *layer)
     return layer->attributes[TY_IN_FEATURES];
 }
 
-/* Of this rank, padded. */
+/* Output features of this rank, padded. */
 static uint64_t out_features(const ty_stage_device *stage, const stage_node *node)
 {
     const uint64_t out = node->layer->attributes[TY_OUT_FEATURES];
     return node->is_divided ? shard_size(out, tp_size_of(&stage->options)) : out;
 }
 
-/* Where ranks divide the sequence and backward comes in two parts a slot keeps the whole input. */
+/* With sequence parallelism and a backward in two parts, a slot stores the gathered input. */
 static ty_status linear_build(ty_stage_device *stage, stage_node *node, ty_error *error)
 {
     const uint64_t rows = stage_rows(&stage->values[node->output]);

@@ -1,7 +1,7 @@
-/* Softmax and cross-entropy over the innermost dimension, one label per row. Ranks that have parts
- * of the vocabulary tell each other the largest score, the sum of exponentials and the label's
- * score of every row (Shoeybi et al., "Megatron-LM", 2019, section 3). One score alone is that of
- * label 1 against 0 for label 0: the logistic loss. */
+/* Softmax and cross-entropy over the innermost dimension, one label per row. Ranks with shards of
+ * the vocabulary all-reduce the largest score, the sum of exponentials and the label's score of
+ * every row (Shoeybi et al., "Megatron-LM", 2019, section 3). A single score is that of label 1
+ * against 0 for label 0: the logistic loss. */
 #include "cpu_layer.h"
 #include "cpu_math.h"
 
@@ -37,7 +37,7 @@ static const stage_value *logits_of(const ty_stage_device *stage, const stage_no
     return &stage->values[node->inputs[0]];
 }
 
-/* The scores of a row that this rank has, of as many as there are; `stride` with what is padded. */
+/* This rank's shard of a row's scores, and their total number; `stride` includes padding. */
 typedef struct scores {
     uint64_t rows, classes, stride;
     shard_range own;
@@ -70,8 +70,8 @@ static bool has_label(const scores *s, int32_t label)
     return (uint64_t)label >= s->own.first && (uint64_t)label - s->own.first < s->own.count;
 }
 
-/* Stash: log-sum-exp of each row, of the teacher's and of the student's where there are two.
- * Scratch: one row, or what ranks exchange. */
+/* Stash: log-sum-exp of each row, the teacher's and the student's if there are two. Scratch: one
+ * row, or the data of all-reduces. */
 static ty_status loss_build(ty_stage_device *stage, stage_node *node, ty_error *error)
 {
     const scores s = scores_of(stage, node);
@@ -84,7 +84,7 @@ static ty_status loss_build(ty_stage_device *stage, stage_node *node, ty_error *
     return TY_OK;
 }
 
-/* Beside a teacher a row may have none, while training. */
+/* With a teacher, a row may have no label in training. */
 static ty_status labels_check(const ty_stage_device *stage, const stage_node *node, const scores *s,
                               const int32_t *labels, ty_error *error)
 {
@@ -142,7 +142,7 @@ CPU_CLONES static float exponentials(uint64_t count, const float *x, float maxim
     return sum;
 }
 
-/* Of equal largest scores the label's counts, wherever it is. */
+/* Among equal largest scores the label's counts, wherever it is. */
 static ty_status loss_among_tp_ranks(ty_stage_device *stage, const scores *s, const float *logits,
                                      const int32_t *labels, float *log_sums, cpu_loss *loss,
                                      ty_error *error)
@@ -167,15 +167,15 @@ static ty_status loss_among_tp_ranks(ty_stage_device *stage, const scores *s, co
     return TY_OK;
 }
 
-/* ---- Beside a teacher -------------------------------------------------------------------- */
+/* ---- With a teacher ---------------------------------------------------------------------- */
 
-/* Of a row the teacher's scores come first, then as many of the student's (ty_teacher). */
+/* A row has the teacher's scores first, then as many of the student's (ty_teacher). */
 static bool has_teacher(const ty_stage_device *stage)
 {
     return ty_workload_has_teacher(stage->options.workload);
 }
 
-/* What both say of a row: logarithms of their sums of exponentials. */
+/* Log-sum-exp and largest score of a row, the teacher's and the student's. */
 static void both_sums(uint64_t classes, const float *logits, float sums[2], uint64_t best[2])
 {
     row_statistics(classes, logits, &sums[0], &best[0]);
@@ -194,7 +194,7 @@ CPU_CLONES static float squared_distance(uint64_t classes, const float *logits, 
     return sum;
 }
 
-/* Of a test set the teacher's cross-entropy, in training the student's loss. */
+/* The teacher's cross-entropy on a test set, the student's loss in training. */
 static void loss_beside_teacher(const ty_stage_device *stage, const scores *s, const float *logits,
                                 const int32_t *labels, float *log_sums, cpu_loss *loss)
 {
@@ -262,9 +262,9 @@ static void backward_beside_teacher(ty_stage_device *stage, const scores *s, con
     }
 }
 
-/* ---- Of actions that were drawn ----------------------------------------------------------- */
+/* ---- With sampled actions ----------------------------------------------------------------- */
 
-/* Of each row, behind all labels: how much more of the action there is to be (device.h). */
+/* The advantage of each row's action, after all labels (device.h). */
 static const float *advantages_of(const ty_stage_device *stage, const scores *s,
                                   const int32_t *labels)
 {
@@ -312,7 +312,7 @@ static ty_status loss_forward(ty_stage_device *stage, const stage_node *node, ui
     return status;
 }
 
-/* d loss / d logit = softmax - (1 at the label), times the row's advantage where it has one. */
+/* d loss / d logit = softmax - (1 at the label), times the row's advantage if it has one. */
 static ty_status loss_backward(ty_stage_device *stage, const stage_node *node, uint32_t slot,
                                bool is_first, ty_error *error)
 {

@@ -3,16 +3,16 @@
  * with forget gates (Gers, Schmidhuber and Cummins, 2000), in the order of cuDNN and PyTorch: input
  * gate i, forget gate f, candidate g, output gate o.
  *     c_t = f c_(t-1) + i g,   h_t = o tanh(c_t)
- * The products with the inputs of all steps are one; those with the state go step by step, from the
+ * One product covers the inputs of all steps. Products with the state go step by step, from the
  * first to the last or, reversed, from the last to the first.
  */
 #include "cpu_layer.h"
 #include "cpu_math.h"
 #include "stage_shapes.h"
 
-/* Stash: gates [rows][gates] and cells [rows][hidden]; where backward comes in two parts also the
- * gradient of what goes into the gates, which else is scratch. Scratch: gradients of the state and
- * of the cell that go back to the step before. */
+/* Stash: gates [rows][gates] and cells [rows][hidden]; if backward has two parts, also the gradient
+ * of the gates' inputs, which else is scratch. Scratch: gradients of the state and of the cell that
+ * go back to the step before. */
 static ty_status lstm_build(ty_stage_device *stage, stage_node *node, ty_error *error)
 {
     const stage_lstm l = stage_lstm_of(stage, node);
@@ -44,7 +44,7 @@ CPU_CLONES static void cell_forward(uint64_t n, const float *bias, const float *
     }
 }
 
-/* dstate, dcell: what comes back from the step after; dcell becomes what goes to the one before. */
+/* dstate, dcell: gradients from the step after; dcell becomes the one for the step before. */
 CPU_CLONES static void cell_backward(uint64_t n, const float *gates, const float *cell,
                                      const float *before, const float *dy, const float *dstate,
                                      float *dcell, float *dgates)
@@ -89,7 +89,7 @@ static ty_status lstm_forward(ty_stage_device *stage, const stage_node *node, ui
     return TY_OK;
 }
 
-/* Back through all steps: the gradients of what went into the gates. */
+/* Gradients of the gates' inputs, back through all steps. */
 static void gates_backward(ty_stage_device *stage, const stage_node *node, uint32_t slot,
                            float *dgates)
 {
@@ -114,14 +114,14 @@ static void gates_backward(ty_stage_device *stage, const stage_node *node, uint3
     }
 }
 
-/* The state of a step goes into the gates of the next. */
+/* The state of a step is an input of the next step's gates. */
 static void state_gradients(const ty_stage_device *stage, const stage_node *node, uint32_t slot,
                             bool is_first, const float *dgates)
 {
     const stage_lstm l = stage_lstm_of(stage, node);
     const float *y = cpu_out(stage, node, slot);
     float *dw = cpu_parameter_gradient(stage, node, LSTM_STATE);
-    const uint64_t state = l.is_reversed ? 1 : 0, next = 1 - state; /* first of each that meet */
+    const uint64_t state = l.is_reversed ? 1 : 0, next = 1 - state; /* first rows of the two */
     const bool adds = stage_adds(node, LSTM_STATE, is_first);
 
     if (dw == NULL)

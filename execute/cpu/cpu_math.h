@@ -1,7 +1,7 @@
 /**
  * @file cpu_math.h
- * Loops that compilers turn into vector code, compiled for several generations of x86 and chosen at
- * run time, so that one build serves every machine.
+ * Loops that compilers vectorize, compiled for several generations of x86 and chosen at run time,
+ * so that one build serves every host.
  */
 #ifndef TY_EXECUTE_CPU_MATH_H
 #define TY_EXECUTE_CPU_MATH_H
@@ -29,7 +29,7 @@
 /**
  * e^x to within 2 units in the last place for x in [-87, 88], clamped outside. Cody-Waite reduction
  * by ln 2 in two parts and the degree-6 polynomial of Cephes expf (Moshier); written without
- * branches so that loops over it vectorise.
+ * branches so that loops over it vectorize.
  */
 CPU_INLINE float cpu_exp(float x)
 {
@@ -53,7 +53,7 @@ CPU_INLINE float cpu_exp(float x)
     p = p * r + 1.6666665459e-1f;
     p = p * r + 5.0000001201e-1f;
     p = p * r * r + r + 1.0f;
-    /* 2^n: n sits in the low bits of the shifted sum. */
+    /* 2^n: n is in the low bits of the shifted sum. */
     bits = (int32_t)(((uint32_t)bits + 127u) << 23);
     memcpy(&n, &bits, sizeof n);
     return p * n;
@@ -62,7 +62,7 @@ CPU_INLINE float cpu_exp(float x)
 /**
  * 1 / x for x in [1, 2^120], to within 2 units in the last place: an estimate from the bits (its
  * exponent negated, error below 12 %) and three steps of Newton's method, each squaring the error.
- * Dividing would take longer than all the rest of the functions below.
+ * A division would take longer than the rest of the functions below.
  */
 CPU_INLINE float cpu_reciprocal(float x)
 {

@@ -6,9 +6,9 @@
 #include "cpu_math.h"
 #include "stage_shapes.h"
 
-/* What a slot keeps: what goes into the activation and what comes out; where backward comes in two
- * parts also the gradient of the former, which else is scratch, and where ranks divide the sequence
- * the whole input and the whole gradient of the output. */
+/* Stash of a slot: input and output of the activation. If backward has two parts, also the gradient
+ * of that input, which else is scratch; with sequence parallelism also the gathered input and the
+ * gathered gradient of the output. */
 typedef struct kept {
     float *h, *a;  /* [rows][up], [rows][hidden] */
     float *dh;     /* [rows][up], or NULL */
@@ -49,7 +49,7 @@ static ty_status mlp_build(ty_stage_device *stage, stage_node *node, ty_error *e
     return TY_OK;
 }
 
-/* Adds the bias to `h`, keeps that, and applies gelu. */
+/* Adds the bias to `h` in place and applies gelu. */
 CPU_CLONES static void gelu_rows(uint64_t rows, uint64_t n, const float *bias, float *h, float *a)
 {
     for (uint64_t r = 0; r < rows; r++, h += n, a += n) {
@@ -151,7 +151,7 @@ static ty_status mlp_forward(ty_stage_device *stage, const stage_node *node, uin
     return cpu_output_product_forward(stage, node, slot, &down, error);
 }
 
-/* From what the first product made, to which gelu has added its bias; all, or the activation. */
+/* Recomputes from the first product, to which gelu has added its bias: all, or the activation. */
 static ty_status mlp_again(ty_stage_device *stage, const stage_node *node, uint32_t slot,
                            ty_error *error)
 {

@@ -1,20 +1,20 @@
 /*
- * Mixture of experts (Shazeer et al., 2017): a router scores every token for every expert, the best
- * of them, of which there are as many for each token, are mlps that see it, and the sum of what
- * they make is weighted by the softmax of the scores of those chosen (Jiang et al., "Mixtral of
- * experts", 2024, section 2.1). Nothing is dropped: an expert sees as many tokens as chose it.
- * Tokens are copied, expert behind expert, so that each expert's are one product. There is no loss
- * that balances the experts: workloads have none.
+ * Mixture of experts (Shazeer et al., 2017): a router scores every token for every expert. A fixed
+ * number of best experts, which are mlps, process the token. Their outputs are summed, weighted by
+ * the softmax of the chosen experts' scores (Jiang et al., "Mixtral of experts", 2024, section
+ * 2.1). No token is dropped: an expert processes every token that chose it. Tokens are copied,
+ * ordered by expert, so that each expert needs one product. There is no load-balancing loss:
+ * workloads have none.
  *
- * Shared experts (Dai et al., "DeepSeekMoE", 2024, section 3.2) see all tokens, with weight 1: they
- * are one mlp, whose hidden features are those of all of them.
+ * Shared experts (Dai et al., "DeepSeekMoE", 2024, section 3.2) process all tokens, with weight 1:
+ * they are one mlp, whose hidden features are those of all of them.
  *
- * Tensor-parallel ranks have each their part of every expert's hidden features, and of the columns
- * of the router: scores are sums over ranks, and so is what the loss gains by each weight.
+ * A tensor-parallel rank has a shard of every expert's hidden features and of the router's columns.
+ * Scores are sums over TP ranks, and so are the gradients of the weights of copies.
  *
- * With expert-parallel ranks the copies travel: a rank's experts see those of all ranks' tokens,
- * and what they make goes back to who asked. There is room for all copies that may come, of tokens
- * that all choose the same; what of it is never written is never handed out by the system.
+ * With expert parallelism, ranks send copies: a rank's experts process those of all ranks' tokens
+ * and return their outputs. There is room for all copies that may arrive, even if all tokens choose
+ * the same experts; the system never allocates pages that are never written.
  */
 #include "cpu_layer.h"
 #include "cpu_math.h"
@@ -24,7 +24,7 @@
 typedef struct moe {
     uint64_t rows, features, hidden, up; /* up: columns of an expert's first product */
     uint64_t experts, chosen, copies;    /* chosen for a token; copies: rows * chosen */
-    uint64_t ranks, here, most; /* experts of this rank, and copies that may come to them */
+    uint64_t ranks, here, most; /* EP size, experts of this rank, copies that may arrive for them */
     uint64_t shared, shared_up; /* hidden features of the shared experts, and columns */
     uint64_t parts, part;       /* tensor-parallel ranks, and columns of the router that each has */
     bool is_gated, has_bias, gathers;
@@ -60,29 +60,29 @@ static moe moe_of(const ty_stage_device *stage, const stage_node *node)
     };
 }
 
-/* What a slot keeps. Copies are grouped by expert, in each by token. */
+/* Stash of a slot. Copies are ordered by expert, then by token. */
 typedef struct kept {
     uint32_t *choice; /* [rows][chosen] experts, best first */
     uint32_t *place;  /* [rows][chosen] of the copies */
     uint32_t *start;  /* [experts + 1]: of each expert's copies */
     float *weight;    /* [rows][chosen] */
-    float *y;         /* [copies][features]: what experts make of them */
-    /* Of the experts here: */
-    uint32_t *arrived; /* [ranks][here]: see cpu_expert_copies; NULL without ranks */
-    uint32_t *first;   /* [here + 1]: of each one's copies; without ranks `start` */
-    float *x;          /* [most][features]: what they read */
+    float *y;         /* [copies][features]: experts' outputs */
+    /* Of this rank's experts: */
+    uint32_t *arrived; /* [ranks][here]: see cpu_expert_copies; NULL without expert parallelism */
+    uint32_t *first;   /* [here + 1]: of each one's copies; `start` without expert parallelism */
+    float *x;          /* [most][features]: their inputs */
     float *h, *a;      /* [most][up], [most][hidden] */
-    /* Of the shared ones: */
+    /* Of the shared experts: */
     float *shared_h, *shared_a; /* [rows][shared_up], [rows][shared] */
-    /* Where backward comes in two parts, else scratch: */
+    /* If backward has two parts, else scratch: */
     float *dscore;             /* [rows][experts] */
     float *shared_dh;          /* [rows][shared_up] */
     float *dh;                 /* [most][up] */
-    float *dy;                 /* [most][features]; without ranks scratch, too */
+    float *dy;                 /* [most][features]; scratch without expert parallelism, too */
     float *whole_x, *whole_dy; /* [rows][features]: gathered from tensor-parallel ranks */
 } kept;
 
-/* Cuts 4-byte elements off a piece of memory, or only counts them where there is none. */
+/* Cuts 4-byte elements off a block of memory, or only counts them if it is NULL. */
 typedef struct cutter {
     float *from;
     uint64_t used;
@@ -109,7 +109,7 @@ static void backward_cut(const moe *m, cutter *c, kept *out)
     }
 }
 
-/* Whether recomputing makes what activation functions make: that alone is in the stash then. */
+/* Whether the activations are recomputed: then they are all that is in the stash. */
 static bool makes_activation(const ty_stage_device *stage, const stage_node *node)
 {
     return stage->segments.again[node->layer_index].what == TY_AGAIN_ACTIVATION;
@@ -121,7 +121,7 @@ static void activation_cut(const moe *m, cutter *c, kept *out)
     out->a = cut(c, m->most * m->hidden);
 }
 
-/* `found` and `stash` are the same but where activations are made again; NULL to count.
+/* `found` and `stash` differ only if activations are recomputed; NULL to count.
  * @return elements of `found` */
 static uint64_t kept_cut(const ty_stage_device *stage, const stage_node *node, const moe *m,
                          void *found, void *stash, kept *out)
@@ -144,19 +144,18 @@ static uint64_t kept_cut(const ty_stage_device *stage, const stage_node *node, c
     return c.used;
 }
 
-/* What a call has to itself. */
+/* Scratch of a call. */
 typedef struct room {
     float *score;          /* [rows][experts] */
-    float *made;           /* [most][features]: by experts, forward and, of gradients, backward */
+    float *made;           /* [most][features]: experts' outputs, or in backward their gradients */
     float *da;             /* [most][hidden] */
     float *shared_da;      /* [rows][shared] */
-    float *packed, *mixed; /* [copies][features], [most][features]: on the way; only of ranks */
-    float *part,
-        *dpart;  /* [rows][part]: of the input and its gradient; only of tensor-parallel ranks */
-    float *gain; /* [copies]: what the loss gains by a copy's weight */
+    float *packed, *mixed; /* [copies][features], [most][features]: messages; only with EP */
+    float *part, *dpart;   /* [rows][part]: of the input and its gradient; only with TP */
+    float *gain;           /* [copies]: gradient of a copy's weight */
 } room;
 
-/* Also what a slot does not keep. */
+/* Also cuts the gradients that are not in the stash. */
 static uint64_t room_cut(const ty_stage_device *stage, const moe *m, void *scratch, room *out,
                          kept *keep)
 {
@@ -215,7 +214,7 @@ static bool is_chosen(const uint32_t *choice, uint64_t count, uint32_t expert)
     return false;
 }
 
-/* The best experts of one token, of equal ones the first, and the softmax of their scores. */
+/* The best experts of one token, the first among equals, and the softmax of their scores. */
 static void token_route(const moe *m, const float *score, uint32_t *choice, float *weight)
 {
     float sum = 0.0f;
@@ -234,7 +233,7 @@ static void token_route(const moe *m, const float *score, uint32_t *choice, floa
         weight[c] /= sum;
 }
 
-/* The columns that this rank's part of the router has, of rows of the input. */
+/* Copies the input columns of this rank's shard of the router. */
 static void part_take(const ty_stage_device *stage, const moe *m, const float *x, float *part)
 {
     const uint64_t first = stage->options.parallel.tp_rank * m->part;
@@ -257,7 +256,7 @@ static ty_status scores_make(ty_stage_device *stage, const stage_node *node, con
     return stage_ranks_all_reduce(stage, false, m->rows * m->experts, own->score, error);
 }
 
-/* Who sees which tokens: a counting sort of the copies by expert. */
+/* Routes tokens to experts: a counting sort of the copies by expert. */
 static void route(const moe *m, const float *score, const kept *keep)
 {
     memset(keep->start, 0, (m->experts + 1) * sizeof *keep->start);
@@ -299,7 +298,7 @@ static void expert_forward(const ty_stage_device *stage, const stage_node *node,
         cpu_add_tp_bias(stage, rows, m->features, down_bias, y + at * m->features);
 }
 
-/* The shared experts' part of the output, 0 without any. */
+/* The shared experts' output, 0 without any. */
 static void shared_forward(const ty_stage_device *stage, const stage_node *node, const moe *m,
                            const kept *keep, const float *x, float *y)
 {
@@ -331,7 +330,7 @@ static cpu_expert_copies copies_of(const moe *m, const kept *keep)
                                .first = keep->first};
 }
 
-/* The own copies, in the order of experts, to the ranks that have these. */
+/* Sends this rank's copies, in the order of experts, to the ranks of these. */
 static ty_status copies_send(ty_stage_device *stage, const moe *m, const kept *keep,
                              const room *own, ty_error *error)
 {
@@ -343,7 +342,7 @@ static ty_status copies_send(ty_stage_device *stage, const moe *m, const kept *k
     return cpu_experts_send(stage, &copies, own->packed, own->mixed, keep->x, error);
 }
 
-/* What experts made of copies, or of the gradients of what they made, into `to`. */
+/* Returns the outputs of experts, or the gradients of their inputs, into `to`. */
 static ty_status copies_return(ty_stage_device *stage, const moe *m, const kept *keep,
                                const room *own, float *to, ty_error *error)
 {
@@ -382,7 +381,7 @@ static ty_status moe_forward(ty_stage_device *stage, const stage_node *node, uin
     for (uint64_t e = 0; e < m.here; e++)
         expert_forward(stage, node, &m, &keep, e, m.ranks > 1 ? own.made : keep.y);
     TY_TRY(copies_return(stage, &m, &keep, &own, keep.y, error));
-    shared_forward(stage, node, &m, &keep, x, y); /* the last that reads x: y may be there */
+    shared_forward(stage, node, &m, &keep, x, y); /* the last reader of x: y may be in its memory */
     for (uint64_t i = 0; i < m.copies; i++)
         add_scaled(m.features, keep.weight[i], keep.y + keep.place[i] * m.features,
                    y + i / m.chosen * m.features);
@@ -390,7 +389,7 @@ static ty_status moe_forward(ty_stage_device *stage, const stage_node *node, uin
                            error);
 }
 
-/* What activation functions make, from what goes into them, to which forward has added biases. */
+/* Recomputes activations from their inputs, to which forward has added biases. */
 static ty_status moe_again(ty_stage_device *stage, const stage_node *node, uint32_t slot,
                            ty_error *error)
 {
@@ -408,7 +407,7 @@ static ty_status moe_again(ty_stage_device *stage, const stage_node *node, uint3
 
 /* ---- Backward ---- */
 
-/* The gradient of what experts make. */
+/* The gradient of experts' outputs. */
 static void copies_gradient(const moe *m, const kept *keep, const float *dy, float *of_copies)
 {
     for (uint64_t i = 0; i < m->copies; i++) {
@@ -429,7 +428,7 @@ CPU_CLONES static float product_sum(uint64_t count, const float *a, const float 
     return sum;
 }
 
-/* What the loss gains by the weight of each copy: of this rank's part of what experts make. */
+/* The gradient of each copy's weight, from this rank's summand of experts' outputs. */
 static void gains_make(const moe *m, const kept *keep, const float *dy, float *gain)
 {
     for (uint64_t i = 0; i < m->copies; i++)
@@ -437,7 +436,7 @@ static void gains_make(const moe *m, const kept *keep, const float *dy, float *g
                               keep->y + keep->place[i] * m->features);
 }
 
-/* The scores' gradient: through the softmax of those chosen; 0 for all others. */
+/* The scores' gradient: through the softmax of the chosen ones; 0 for all others. */
 static void scores_gradient(const moe *m, const kept *keep, const float *gain)
 {
     memset(keep->dscore, 0, m->rows * m->experts * sizeof *keep->dscore);
@@ -452,7 +451,7 @@ static void scores_gradient(const moe *m, const kept *keep, const float *gain)
     }
 }
 
-/* One expert's part of a tensor's gradient, or NULL where nobody asks. */
+/* One expert's part of a tensor's gradient, or NULL if it is not computed. */
 static float *expert_gradient(const ty_stage_device *stage, const stage_node *node, uint32_t tensor,
                               uint64_t e, uint64_t count)
 {
@@ -485,7 +484,7 @@ static void expert_backward(const ty_stage_device *stage, const stage_node *node
         .adds_weight = !is_first,
         .adds_bias = !is_first};
 
-    if (rows == 0 && is_first) { /* nobody chose it */
+    if (rows == 0 && is_first) { /* no token chose it */
         clear(down.weight, matrix);
         clear(down_bias, m->part);
         clear(up.weight, wide);
@@ -505,8 +504,8 @@ static void expert_backward(const ty_stage_device *stage, const stage_node *node
                         cpu_parameters(stage, node, MOE_UP) + e * wide, dh, &up);
 }
 
-/* The input, and the gradient of the output, of all tokens; gathered by tensor-parallel ranks that
- * divide the sequence, in the first part of a backward in two. */
+/* The input, and the gradient of the output, of all tokens. With sequence parallelism TP ranks
+ * gather them, in the first part of a backward in two parts. */
 typedef struct operands {
     const float *x, *dy;
 } operands;
@@ -518,13 +517,13 @@ static ty_status operands_take(ty_stage_device *stage, const stage_node *node, u
 
     *out = (operands){keep->whole_x, keep->whole_dy};
     if (stage_gathers(stage, node) && stage->part == STAGE_WEIGHTS)
-        return TY_OK; /* they are there */
+        return TY_OK; /* they are in place */
     if (!stage_gathers(stage, node) || is_trained)
         TY_TRY(cpu_whole_input(stage, node, 0, slot, keep->whole_x, &out->x, error));
     return cpu_whole_gradient(stage, node, slot, keep->whole_dy, &out->dy, error);
 }
 
-/* Adds to `dx`, if that is asked for. */
+/* Adds to `dx` unless it is NULL. */
 static void shared_backward(const ty_stage_device *stage, const stage_node *node, const moe *m,
                             const kept *keep, const room *own, const operands *of, bool is_first,
                             float *dx)
@@ -556,7 +555,7 @@ static void shared_backward(const ty_stage_device *stage, const stage_node *node
                         cpu_parameters(stage, node, MOE_SHARED_UP), keep->shared_dh, &up);
 }
 
-/* Into `dx`, if that is asked for: of tensor-parallel ranks each has its columns' part. */
+/* Into `dx` unless it is NULL; a tensor-parallel rank computes that of its columns. */
 static void router_backward(const ty_stage_device *stage, const stage_node *node, const moe *m,
                             const kept *keep, const room *own, const float *x, bool is_first,
                             bool adds, float *dx)
@@ -581,7 +580,7 @@ static void router_backward(const ty_stage_device *stage, const stage_node *node
         memcpy(dx + r * m->features + first, own->dpart + r * m->part, m->part * sizeof *dx);
 }
 
-/* The gradients of the scores and of what the experts here make. With expert-parallel ranks the
+/* The gradients of the scores and of this rank's experts' outputs. With expert parallelism the
  * second part of a backward has them from the first. */
 static ty_status gradients_take(ty_stage_device *stage, const moe *m, const kept *keep,
                                 const room *own, const float *dy, ty_error *error)

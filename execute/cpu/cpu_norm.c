@@ -27,7 +27,7 @@ CPU_CLONES static void layer_norm_rows(uint64_t rows, uint64_t n, const float *x
 }
 
 /* With z = (x - mean) / deviation and e = dy gain: dx = (e - mean(e) - z mean(e z)) / deviation.
- * dgain and dshift are added to; dx may be NULL, and so may both others. */
+ * Adds to dgain and dshift; dx may be NULL, and so may both others. */
 CPU_CLONES static void layer_norm_gradient(uint64_t rows, uint64_t n, const float *x,
                                            const float *gain, const float *statistics,
                                            const float *dy, float *dgain, float *dshift, bool adds,
@@ -113,7 +113,7 @@ static ty_status norm_build(ty_stage_device *stage, stage_node *node, ty_error *
     return TY_OK;
 }
 
-/* Where the gradient of a tensor is to be added: cleared first if it is to be overwritten. */
+/* The gradient of a tensor, to add to; cleared if it is to be overwritten. */
 static float *cleared_gradient(const ty_stage_device *stage, const stage_node *node,
                                uint32_t tensor, bool is_first)
 {

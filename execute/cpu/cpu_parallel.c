@@ -3,7 +3,7 @@
 
 #include <string.h>
 
-/* Of piece i of [n][B][runs] the place in [B][n * runs], as ty_context_run_start has it. */
+/* The index, in [B][n * runs], of run i of [n][B][runs]; see ty_context_run_start. */
 static uint64_t place_of(const stage_pieces *p, uint64_t i)
 {
     const uint64_t run = i % p->runs, b = i / p->runs % p->batch, rank = i / p->runs / p->batch;
@@ -35,7 +35,7 @@ void cpu_from_pieces(const ty_stage_device *stage, const stage_pieces *p, const 
 
 /* ---- Products of a sharded layer ---- */
 
-/* What weights' gradients are made of. */
+/* The input from which weights' gradients are computed. */
 static ty_status input_find(ty_stage_device *stage, const stage_node *node, uint32_t slot,
                             const cpu_input_product *product, const float **out, ty_error *error)
 {
@@ -48,7 +48,7 @@ static ty_status input_find(ty_stage_device *stage, const stage_node *node, uint
     }
     if (stage->part == STAGE_WEIGHTS ||
         !ty_layer_is_trained(stage->options.workload, node->layer_index))
-        return TY_OK; /* it is there, or nobody asks for it */
+        return TY_OK; /* it is in place, or not needed */
     return cpu_whole_input(stage, node, product->input, slot, room, out, error);
 }
 
@@ -106,7 +106,7 @@ ty_status cpu_input_product_backward(ty_stage_device *stage, const stage_node *n
     if (status != TY_OK)
         return status;
     cpu_affine_backward(product->rows, product->in, product->out, x, weight, dy, &of_weights);
-    /* The input's gradient may lie where the whole input was. */
+    /* The input's gradient may overwrite the gathered input. */
     cpu_affine_backward(product->rows, product->in, product->out, x, weight, dy, &of_input);
     return stage_ranks_sum(stage, node, input == 0 ? &node->whole_input : &node->whole_output,
                            summand, node->adds[input], dx, error);

@@ -2,10 +2,10 @@
 #include "cpu_pool.h"
 #include "cpu_math.h"
 
-#define VECTOR 16 /* numbers of the widest vector registers there are */
+#define VECTOR 16 /* numbers of the widest vector registers */
 
-/* A window's part inside the image: rows [top, bottom), columns [left, right); and which number of
- * the whole window its first is. */
+/* A window's part inside the image: rows [top, bottom), columns [left, right); and the index of its
+ * first number in the entire window. */
 typedef struct window {
     uint64_t top, bottom, left, right, first;
 } window;
@@ -33,7 +33,7 @@ CPU_INLINE window window_at(const cpu_pooling *p, uint64_t row, uint64_t column)
     return w;
 }
 
-/* Of equal maxima the first; none where the maximum is not above `least`. */
+/* The first of equal maxima; none if the maximum is not above `least`. */
 CPU_INLINE void window_maximum(const cpu_pooling *p, const window *w, const float *image,
                                float least, float *restrict y, cpu_place *restrict places)
 {
@@ -56,7 +56,7 @@ CPU_INLINE void window_maximum(const cpu_pooling *p, const window *w, const floa
         places[c] = y[c] > least ? places[c] : CPU_NO_PLACE;
 }
 
-/* The divisor counts padding, as PyTorch's and torchvision's networks have it. */
+/* The divisor counts padding, as in PyTorch's and torchvision's models. */
 CPU_INLINE void window_average(const cpu_pooling *p, const window *w, const float *image, float *y)
 {
     uint64_t channels = p->windows.channels;
@@ -102,7 +102,7 @@ CPU_INLINE void average_gradient(const cpu_pooling *p, const window *w, const fl
         }
 }
 
-/* ---- Two by two, what most networks have: a window at a time in registers ---- */
+/* ---- Two by two, as in most models: a window at a time in registers ---- */
 
 /* `count` channels of a window. */
 CPU_INLINE void halve_maximum(uint64_t count, const float *restrict x, uint64_t right,
@@ -134,7 +134,7 @@ CPU_INLINE void halve_gradient(uint64_t count, const cpu_place *restrict places,
     }
 }
 
-/* Channels go in blocks of a vector; the last block may do some again, which changes nothing. */
+/* Channels go in blocks of a vector; the last block may repeat some, which changes nothing. */
 CPU_CLONES static void halve_forward(const cpu_pooling *p, const float *image, float least,
                                      float *y, cpu_place *places)
 {
@@ -297,9 +297,10 @@ static ty_status pool_backward(ty_stage_device *stage, const stage_node *node, u
     return TY_OK;
 }
 
-/* A convolution pools its images itself, a few at a time, if it is their only reader; the relu
- * between the two has been done by then. An average of numbers that a relu has changed would need
- * them in backward, and backward in two parts needs their gradient twice. */
+/* A convolution pools its images itself, a few at a time, if the pooling is their only reader; the
+ * relu between the two is fused as well. There are two exceptions. The average of a relu's output
+ * would need that output in backward. Backward in two parts would need the images' gradient twice.
+ */
 static bool pool_join(stage_lowering *low, const stage_place *place)
 {
     ty_stage_device *stage = low->stage;

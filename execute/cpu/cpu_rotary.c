@@ -1,10 +1,10 @@
-/* Rotary positions of queries and keys. */
+/* Rotary position embeddings of queries and keys. */
 #include "cpu_layer.h"
 
 #include <math.h>
 
 /* Su et al., "RoFormer", 2021, section 3.4.2: numbers i and i + size / 2 of a head are a pair, as
- * in GPT-NeoX and in the Llama of Hugging Face's transformers, which position p turns by
+ * in GPT-NeoX and in the Llama of Hugging Face's transformers. Position p rotates the pair by
  * p / base^(2i / size); in floats, as there. Cosines, then sines. */
 static void turns_make(const cpu_rotary *r, uint64_t position, float *turns)
 {

@@ -1,19 +1,19 @@
-/* Tables that expert-parallel ranks divide: see cpu_tables.h. Samples of all ranks are in the order
- * of the ranks, which is theirs in the micro-batch, so that sums have the order that one rank has.
- */
+/* Tables sharded over expert-parallel ranks: see cpu_tables.h. Samples of all ranks are in the
+ * order of the ranks, which is their order in the micro-batch, so that sums have the same order as
+ * on one rank. */
 #include "cpu_tables.h"
 
 #include <string.h>
 
-/* A bag as this rank has it. */
+/* This rank's shard of a bag. */
 typedef struct bag {
     const stage_node *node;
     uint64_t indices, features;     /* of a sample; of a row */
-    uint64_t index, number;         /* its place among all bags' indices, and numbers of a vector */
-    uint32_t owner;                 /* rank that has all of it; TY_NO_LAYER: each has a part */
-    uint64_t own_index, own_number; /* its place among what the owner, or each rank, looks up and
-                                       makes */
-    uint64_t first_row, rows;       /* of the table that are here */
+    uint64_t index, number;         /* its offset in all bags' indices and in their vectors */
+    uint32_t owner;                 /* rank that has all of it; TY_NO_LAYER: each has a shard */
+    uint64_t own_index, own_number; /* its offset in the indices and vectors of the owner, or of
+                                       each rank */
+    uint64_t first_row, rows;       /* of the table on this rank */
     uint64_t columns;               /* of each of them */
     float share;
 } bag;
@@ -22,14 +22,14 @@ typedef struct tables {
     ty_table_shard shard;
     uint64_t samples, ranks, rank;       /* samples: of this rank */
     uint64_t indices, numbers;           /* of a sample, of all bags */
-    uint64_t *own_indices, *own_numbers; /* [ranks]: that each does */
+    uint64_t *own_indices, *own_numbers; /* [ranks]: of each rank's shards */
     uint32_t count;
     bag *bags; /* [count] */
 } tables;
 
-/* What lies in the first bag's state: vectors that are made here for the samples of all ranks, or
- * their gradients, [all samples][own numbers], and those of the own samples, by rank. Vectors that
- * ranks sum need no second room. */
+/* The first bag's state: vectors that this rank computes for the samples of all ranks, or their
+ * gradients, [all samples][own numbers], and the vectors of its own samples, by rank. Vectors that
+ * are summed over ranks need no second buffer. */
 typedef struct rooms {
     float *made, *taken;
     tables t;
@@ -59,7 +59,7 @@ static uint64_t all_samples(const tables *t)
     return t->samples * t->ranks;
 }
 
-/* Once `index` and `number` are known of the bag. */
+/* Requires the bag's `index` and `number`. */
 static void bag_place(const ty_stage_device *stage, tables *t, uint32_t layer, bag *b)
 {
     const uint64_t *a = stage->options.workload->layers[layer].attributes;
@@ -121,7 +121,7 @@ static uint64_t kept_indices(const tables *t)
     return all_samples(t) * t->own_indices[t->rank];
 }
 
-/* Where backward comes in two parts, the gradients that the second one adds up. */
+/* If backward has two parts: the gradients that the second one adds up. */
 static float *kept_gradients(const tables *t, float *kept)
 {
     return kept + kept_indices(t);
@@ -188,7 +188,8 @@ static ty_status exchange(ty_stage_device *stage, const ty_parallel_exchange *as
 
 /* ---- Indices ---- */
 
-/* Of each sample all that a rank looks up, or of a rank of whole tables those of that rank's. */
+/* Packs each sample's indices: all of them, or, if ranks have entire tables, those for each rank.
+ */
 static float *indices_pack(const ty_stage_device *stage, const tables *t, uint32_t slot,
                            uint32_t rank, float *to)
 {
@@ -240,7 +241,7 @@ static ty_status indices_exchange(ty_stage_device *stage, const tables *t, uint3
 
 /* ---- Vectors ---- */
 
-/* From those that are made here to those of the own samples, or of gradients the way back. */
+/* From the vectors computed here to those of this rank's samples; for gradients the reverse. */
 static ty_status vectors_exchange(ty_stage_device *stage, const rooms *r, bool is_back,
                                   ty_error *error)
 {
@@ -269,8 +270,8 @@ static ty_status vectors_exchange(ty_stage_device *stage, const rooms *r, bool i
                     error);
 }
 
-/* A bag's numbers of the own samples, between where the ranks have them and the layer's output, or
- * its gradient. */
+/* Copies a bag's numbers of this rank's samples between the received vectors and the layer's
+ * output, or its gradient. */
 static void own_move(const rooms *r, const bag *b, float *own, bool is_back)
 {
     const tables *t = &r->t;
@@ -292,7 +293,7 @@ static void own_move(const rooms *r, const bag *b, float *own, bool is_back)
     }
 }
 
-/* The row of the table here that an index means, or `rows` where it is not here. */
+/* The row of this rank's table for an index, or `rows` if another rank has it. */
 static uint64_t row_here(const bag *b, float index)
 {
     const uint64_t row = (uint64_t)index;
@@ -300,8 +301,8 @@ static uint64_t row_here(const bag *b, float index)
     return row >= b->first_row && row - b->first_row < b->rows ? row - b->first_row : b->rows;
 }
 
-/* All lookups of a bag here, of the samples of all ranks: rows added to vectors, or gradients of
- * vectors to rows. */
+/* All lookups in this rank's shard of a bag, for the samples of all ranks: adds rows to vectors, or
+ * gradients of vectors to rows. */
 static void look_up(const rooms *r, const bag *b, const float *kept, float *vectors, float *table,
                     bool is_back)
 {

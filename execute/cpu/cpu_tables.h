@@ -1,17 +1,17 @@
 /**
  * @file cpu_tables.h
- * Tables of embedding bags that expert-parallel ranks divide: what the ranks tell each other
- * (ty_plan.h, "Tables"). The stage's first bag does so for all, forward before the others and
- * backward behind them; the others take what is theirs, and bring it.
+ * Collectives for tables of embedding bags that are sharded over expert-parallel ranks (ty_plan.h,
+ * "Tables"). The stage's first bag communicates for all: before the others in forward, after them
+ * in backward. The others read their part of the result, and add theirs to the gradients.
  */
 #ifndef TY_EXECUTE_CPU_TABLES_H
 #define TY_EXECUTE_CPU_TABLES_H
 
 #include "cpu_layer.h"
 
-/** Whether the ranks divide the stage's tables. */
+/** Whether the stage's tables are sharded. */
 bool cpu_tables_are_divided(const ty_stage_device *stage);
-/** Room for a bag; more than none for the first one. */
+/** Allocates the state of a bag; only the first one has any. */
 ty_status cpu_tables_build(ty_stage_device *stage, stage_node *node, ty_error *error) TY_MUST_CHECK;
 ty_status cpu_tables_forward(ty_stage_device *stage, const stage_node *node, uint32_t slot,
                              ty_error *error) TY_MUST_CHECK;

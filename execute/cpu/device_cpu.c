@@ -36,8 +36,8 @@ static bool own_allocate(ty_stage_device *stage)
 
 /* ---- Passes ---- */
 
-/* After the last forward, and before the first backward: tensors whose memory is not the message's.
- */
+/* Copies tensors that are not stored in the message, after the last forward and before the first
+ * backward. */
 static void output_gather(ty_stage_device *stage, uint32_t slot)
 {
     const stage_cut *cut = &stage->behind;
@@ -76,7 +76,7 @@ static ty_status cpu_pass(ty_stage_device *stage, const stage_pass *pass, ty_err
     if (!pass->is_forward)
         return stage_nodes_backward(stage, pass, error);
     status = stage_nodes_forward(stage, pass, error);
-    if (status == TY_OK && has_last && !pass->is_again) /* the message is still there */
+    if (status == TY_OK && has_last && !pass->is_again) /* the message is intact */
         output_gather(stage, pass->slot);
     return status;
 }
@@ -163,7 +163,7 @@ static void cpu_close(ty_stage_device *stage)
     stage_clear(stage);
 }
 
-/* As they start, in every set. */
+/* Initial weights, in every version. */
 static void weights_start(ty_stage_device *stage)
 {
     stage_weights_fill(stage, stage->versions);
@@ -200,7 +200,7 @@ cleanup:
     return status;
 }
 
-/* ---- The backend's own of device.h ---- */
+/* ---- The backend's own functions of device.h ---- */
 
 static float *cpu_input(ty_stage_device *stage, uint32_t slot)
 {
@@ -235,7 +235,7 @@ static void cpu_select(ty_stage_device *stage, uint32_t version)
     stage->parameters = stage->versions + version * stage->set_stride;
 }
 
-/* Whole pages go back to the system, which hands out others, of zeros, when they are touched. */
+/* Returns full pages to the system, which allocates others, of zeros, when they are touched. */
 static void cpu_discard(ty_stage_device *stage, float *first, uint64_t count)
 {
     const uintptr_t page = (uintptr_t)sysconf(_SC_PAGESIZE);

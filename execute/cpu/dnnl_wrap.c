@@ -1,4 +1,4 @@
-/* oneDNN 2 and 3 behind the few calls the CPU backend needs. */
+/* oneDNN 2 and 3, wrapped in the few calls that the CPU backend needs. */
 #include "dnnl_wrap.h"
 #include "ty_base.h"
 
@@ -8,11 +8,11 @@
 #include <stdatomic.h>
 #include <string.h>
 
-/* oneDNN threads through whichever OpenMP it was built with, if any; asking the running process for
- * the function spares us a build dependency on one of them. */
+/* oneDNN uses the threads of the OpenMP it was built with, if any. Looking up the function in the
+ * running process avoids a build dependency on one of them. */
 void cpu_single_thread(void)
 {
-    static _Atomic(void *) cached; /* a symbol's address: the same whoever looks it up */
+    static _Atomic(void *) cached; /* a symbol's address: the same on every lookup */
     void *symbol = atomic_load_explicit(&cached, memory_order_relaxed);
     void (*set_threads)(int);
 
@@ -30,8 +30,8 @@ void cpu_gemm(bool is_a_transposed, bool is_b_transposed, uint64_t m, uint64_t n
               float alpha, const float *a, uint64_t a_stride, const float *b, uint64_t b_stride,
               float beta, float *c, uint64_t c_stride)
 {
-    /* It fails for bad arguments and when memory for packing runs out (a few MiB): neither is
-     * something a training step can go on from. */
+    /* It fails for bad arguments and when memory for packing runs out (a few MiB). A training step
+     * cannot continue after either. */
     dnnl_status_t done =
         dnnl_sgemm(is_a_transposed ? 'T' : 'N', is_b_transposed ? 'T' : 'N', (dnnl_dim_t)m,
                    (dnnl_dim_t)n, (dnnl_dim_t)k, alpha, a, (dnnl_dim_t)a_stride, b,
@@ -42,16 +42,16 @@ void cpu_gemm(bool is_a_transposed, bool is_b_transposed, uint64_t m, uint64_t n
 
 /* ---- Descriptions of arrays ---- */
 
-/* How an array is blocked: innermost, from the outer to the inner, `count` blocks of so many
- * elements along a dimension each; around them the blocks of each dimension by its stride. Borrowed
- * from the description. */
+/* How an array is blocked: innermost, from the outer to the inner, `count` blocks, each of a given
+ * number of elements along a dimension; around them the blocks of each dimension by its stride.
+ * Borrowed from the description. */
 typedef struct blocking {
     int count;
     const dnnl_dim_t *sizes, *of, *strides;
 } blocking;
 
-/* In oneDNN 2 a description of an array is a struct, and what reads it takes its address; in 3 it
- * is a handle that is made and destroyed. */
+/* In oneDNN 2 a description of an array is a struct, passed by address; in 3 it is a handle that is
+ * created and destroyed. */
 #if DNNL_VERSION_MAJOR < 3
 typedef const dnnl_memory_desc_t *array_view;
 
@@ -134,8 +134,8 @@ typedef enum conv_pass { PASS_FORWARD, PASS_WEIGHTS, PASS_DATA, PASS_COUNT } con
 
 #define WEIGHT_DIMENSIONS 5 /* group, out, in, row, column */
 
-/* Where a padded layout of oneDNN's has an element of the weights: what each of its indices adds to
- * the place, index after index, dimension after dimension. */
+/* Offsets of weights in a padded layout of oneDNN's: the summand of each index of each dimension,
+ * index after index, dimension after dimension. */
 typedef struct placement {
     uint64_t bytes; /* padding included */
     uint64_t sizes[WEIGHT_DIMENSIONS];
@@ -148,7 +148,7 @@ typedef struct pass {
     dnnl_primitive_t primitive;
     dnnl_memory_t blocked; /* weights or their gradient in oneDNN's layout; NULL: in ours */
     dnnl_primitive_t reorder;
-    placement places; /* of `blocked`, instead of `reorder`, where it is padded */
+    placement places; /* of `blocked`, instead of `reorder`, if it is padded */
 } pass;
 
 struct cpu_conv {
@@ -205,8 +205,8 @@ done:
     return status;
 }
 
-/* What oneDNN thinks fastest for a pass, with weights in whatever layout it likes. A backward pass
- * is made for the forward pass that it belongs to. */
+/* oneDNN's choice of the fastest algorithm for a pass, with any layout of weights. A backward pass
+ * is created for its forward pass. */
 static dnnl_status_t fastest_make(const cpu_conv *conv, conv_pass which,
                                   const_dnnl_primitive_attr_t attributes,
                                   dnnl_primitive_desc_t *out)
@@ -261,11 +261,10 @@ static dnnl_status_t description_make(const cpu_conv *conv, conv_pass which,
     return fastest_make(conv, which, attributes, out);
 }
 #else
-#define WHOLE_CHANNELS 16 /* floats of the widest vector registers there are */
+#define WHOLE_CHANNELS 16 /* floats of the widest vector registers */
 
-/* Gradients of kernels of one pixel that skip pixels are written past the end of oneDNN's working
- * memory where channels do not fill a block (https://github.com/uxlfoundation/oneDNN/issues/6035).
- */
+/* oneDNN writes gradients of one-pixel kernels with strides past the end of its working memory if
+ * channels do not fill a block (https://github.com/uxlfoundation/oneDNN/issues/6035). */
 static bool writes_past_end(const cpu_conv_shape *s, const_dnnl_primitive_desc_t description)
 {
     const char *name = NULL;
@@ -289,7 +288,7 @@ static dnnl_status_t description_make(const cpu_conv *conv, conv_pass which,
 }
 #endif
 
-/* What index `i` along a dimension adds to an element's place. */
+/* Summand of index `i` along a dimension in an element's offset. */
 static uint64_t place_of(const blocking *b, int dimension, uint64_t i)
 {
     uint64_t place = 0, stride = 1;
@@ -331,8 +330,8 @@ static ty_status placement_make(const cpu_conv *conv, array_view blocked, placem
     return TY_OK;
 }
 
-/* oneDNN's own reorder, but for layouts that are padded: that of 3.7.2 (Debian 13) loses weights
- * there and leaves the padding as it is. */
+/* oneDNN's own reorder, except for padded layouts: that of 3.7.2 (Debian 13) loses weights there
+ * and leaves the padding unchanged. */
 static ty_status reorder_make(cpu_conv *conv, pass *p, bool is_gradient, array_view blocked,
                               ty_error *error)
 {
@@ -468,7 +467,7 @@ uint64_t cpu_conv_scratch_bytes(const cpu_conv *conv)
     return conv->scratch_bytes;
 }
 
-/* oneDNN's handles are not const, though what it only reads stays untouched. */
+/* oneDNN's handles are not const, although it does not change data that it only reads. */
 static dnnl_memory_t memory_at(dnnl_memory_t memory, const void *data)
 {
     void *handle;
@@ -477,7 +476,7 @@ static dnnl_memory_t memory_at(dnnl_memory_t memory, const void *data)
     return memory;
 }
 
-/* The weights in oneDNN's layout, or out of it: ours has element after element. */
+/* Copies weights to oneDNN's layout or from it; the plain layout has element after element. */
 static void weights_move(const placement *at, bool is_back, float *blocked, float *plain)
 {
     const uint64_t *rows = at->adds[3], *columns = at->adds[4];
@@ -503,7 +502,7 @@ static ty_status reorder(cpu_conv *conv, const pass *p, dnnl_memory_t from, dnnl
                        "reordering weights", error);
 }
 
-/* The weights in the layout the pass wants. */
+/* The weights in the pass's layout. */
 static ty_status weights_prepare(cpu_conv *conv, const pass *p, const float *weight, void *scratch,
                                  dnnl_memory_t *out, ty_error *error)
 {
@@ -514,7 +513,7 @@ static ty_status weights_prepare(cpu_conv *conv, const pass *p, const float *wei
     if (p->reorder != NULL)
         return reorder(conv, p, plain, *out, error);
     if (p->blocked != NULL) {
-        memset(scratch, 0, p->places.bytes); /* padding adds nothing to what is summed with it */
+        memset(scratch, 0, p->places.bytes);     /* padding adds 0 to sums */
         memcpy(&handle, &weight, sizeof handle); /* only read */
         weights_move(&p->places, false, scratch, handle);
     }

@@ -12,13 +12,13 @@
 #include <stdint.h>
 
 /**
- * Makes oneDNN compute on the calling thread alone. OpenMP keeps that setting per thread, so every
+ * Makes oneDNN compute on the calling thread only. OpenMP keeps that setting per thread, so every
  * entry into the backend calls it; it costs nanoseconds.
  */
 void cpu_single_thread(void);
 
-/** C[m,n] = alpha op(A) op(B) + beta C, row-major; a transposed operand is stored the other way
- *  round. Strides are floats from row to row of what is stored. */
+/** C[m,n] = alpha op(A) op(B) + beta C, row-major; a transposed operand is stored transposed.
+ *  Strides are floats from row to row of the stored matrix. */
 void cpu_gemm(bool is_a_transposed, bool is_b_transposed, uint64_t m, uint64_t n, uint64_t k,
               float alpha, const float *a, uint64_t a_stride, const float *b, uint64_t b_stride,
               float beta, float *c, uint64_t c_stride);
@@ -36,7 +36,7 @@ typedef struct cpu_conv_shape {
     uint64_t out_channels, out_height, out_width;
     uint64_t kernel_height, kernel_width, stride, padding_height, padding_width;
     bool has_bias, has_relu;
-    bool has_weight_gradient, has_input_gradient; /* which backward passes will be asked for */
+    bool has_weight_gradient, has_input_gradient; /* backward passes that the caller will use */
 } cpu_conv_shape;
 
 /** @param name of the layer, for messages */

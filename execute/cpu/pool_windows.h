@@ -15,7 +15,7 @@ typedef struct pool_windows {
     bool is_average; /* the divisor counts padding */
 } pool_windows;
 
-/** How a pooling layer makes `out` of `in`, both [channels][height][width]. */
+/** The windows of a pooling layer from `in` to `out`, both [channels][height][width]. */
 static inline pool_windows pool_windows_of(const ty_layer *layer, const ty_shape *in,
                                            const ty_shape *out)
 {

@@ -1,10 +1,9 @@
-/* Which steps others on this machine have disturbed. Every rank counts how often it was put aside
- * though it had work (involuntary switches), and what it computed; the sums come with the control
- * of each step. Rank 0 holds against them what the processors of its host did, an interval at a
- * time: the count of the system is in steps of 10 ms. A step is disturbed that was put aside in an
- * interval in which others took TY_BUSY_SHARE of the cores: put aside alone, ranks are by each
- * other, where they share a core. Ranks of several hosts are not told apart: nothing is said of
- * them. */
+/* Finds the steps that other processes on this host disturbed. Every rank counts its involuntary
+ * context switches and its CPU time; the sums come with the control of each step. Rank 0 compares
+ * them with the CPU time of its host, an interval at a time, since the system counts in units of
+ * 10 ms. A step is disturbed if a rank was switched out in an interval in which other processes
+ * took TY_BUSY_SHARE of the cores. Switches alone are no sign: ranks that share a core switch each
+ * other out. With ranks on several hosts nothing is reported. */
 #include "busy.h"
 #include "interpreter_watches.h"
 
@@ -17,7 +16,7 @@ struct busy_watch {
     double own_cpu_s, own_switches; /* of this process, by the last step */
     /* Rank 0 only, about all ranks: */
     bool is_watching;
-    ty_cpu_clock first, from;      /* of the run, of the interval under way */
+    ty_cpu_clock first, from;      /* of the run, of the current interval */
     double all_cpu_s, whole_cpu_s; /* of the interval, of those before it */
     double switches;
     uint32_t first_step, end_step, step_count;
@@ -56,7 +55,7 @@ void interpreter_busy_close(ty_interpreter *in)
     ty_free(in->busy);
 }
 
-/* This rank's part of the step under way. */
+/* Adds this rank's counts to the control of the current step. */
 void interpreter_busy_count(ty_interpreter *in, step_control *control)
 {
     struct busy_watch *b = in->busy;
@@ -69,7 +68,7 @@ void interpreter_busy_count(ty_interpreter *in, step_control *control)
     b->own_switches = switches;
 }
 
-/* Closes the interval: its steps are judged. */
+/* Closes the interval and judges its steps. */
 static void judge(ty_interpreter *in, const ty_cpu_clock *to)
 {
     struct busy_watch *b = in->busy;

@@ -1,7 +1,7 @@
 /*
- * What compressors lose of a rank's gradients, |Cg - g|^2 / |g|^2: each bucket's are put through a
- * compressor of its own that has no residual and no other members, every so many steps, beside the
- * exchange. Only where it is asked for.
+ * Compression error of a rank's gradients, |Cg - g|^2 / |g|^2. Every DISTORTION_INTERVAL steps each
+ * bucket's gradients also go through a separate compressor that has no residual and no other ranks.
+ * Only on request.
  */
 #include "codec_kinds.h"
 #include "interpreter_buckets.h"

@@ -1,4 +1,4 @@
-/* Evaluation: the test set forward through the pipeline with the weights as they are. */
+/* Evaluation: runs the test set forward through the pipeline with the current weights. */
 #include "interpreter_parallel.h"
 #include "sharding.h"
 
@@ -8,8 +8,8 @@ typedef struct totals {
     double loss_sum, correct, labels;
 } totals;
 
-/* Sums doubles over all processes: tensor-parallel ranks all know the same loss, so its mean is
- * that of one; context-parallel and expert-parallel ranks know it of their tokens. */
+/* Sums doubles over all ranks: tensor-parallel ranks all have the same loss, so its mean is that of
+ * one; context-parallel and expert-parallel ranks have that of their tokens. */
 static ty_status sum_over_ranks(ty_interpreter *in, double *values, uint32_t count, ty_error *error)
 {
     return ty_collective_run(in->options.transport,
@@ -23,8 +23,8 @@ static ty_status sum_over_ranks(ty_interpreter *in, double *values, uint32_t cou
                              error);
 }
 
-/* Replicas, and expert-parallel ranks of each, have seen different samples: what they know of them
- * is averaged. */
+/* Replicas, and expert-parallel ranks of each, have seen different samples: averages their
+ * statistics. */
 ty_status interpreter_statistics_average(ty_interpreter *in,
                                          const virtual_stage_state *virtual_stage, ty_error *error)
 {
@@ -173,7 +173,7 @@ static ty_status pass(ty_interpreter *in, const virtual_stage_state *virtual_sta
     return TY_OK;
 }
 
-/* Of the data set, or of corridors, with the weights that are there. */
+/* Tests on the data set, or on corridors, with the current weights. */
 static ty_status test(ty_interpreter *in, const ty_dataset *dataset, uint64_t batches, totals *sum,
                       ty_error *error)
 {
@@ -185,7 +185,7 @@ static ty_status test(ty_interpreter *in, const ty_dataset *dataset, uint64_t ba
     for (batch = in->replica; batch < batches; batch += replicas)
         for (uint32_t h = 0; h < in->virtual_stage_count; h++)
             TY_TRY(pass(in, &in->virtual_stages[h], dataset, batch, sum, error));
-    /* The others have one more, whose gathers are for all. */
+    /* Other replicas have one more batch, whose gathers need all replicas. */
     if (batch - in->replica < batches)
         for (uint32_t h = 0; h < in->virtual_stage_count; h++)
             TY_TRY(interpreter_forward_alone(in, &in->virtual_stages[h], false, error));
@@ -204,7 +204,7 @@ ty_status ty_interpreter_evaluate(ty_interpreter *in, const ty_dataset *dataset,
     ty_status status;
 
     if (in->options.transport->rank == 0 && is_of_data)
-        /* Whole ones. NOLINTNEXTLINE(bugprone-integer-division) */
+        /* Full ones. NOLINTNEXTLINE(bugprone-integer-division) */
         batches = (double)(ty_dataset_sample_count(dataset) / plan->micro_batch_size);
     TY_CHECK(evaluating_set(in, true, error), status, broken);
     TY_CHECK(sum_over_ranks(in, &batches, 1, error), status, broken);

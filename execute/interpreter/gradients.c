@@ -1,4 +1,4 @@
-/* Gradients and weights of whole layers, whatever the plan: all gradients of a step in one file,
+/* Unsharded gradients and weights of layers, for any plan: all gradients of a step in one file,
  * which the tests compare between plans, and the weights for weights_save.c. */
 #include "interpreter_parallel.h"
 #include "sharding.h"
@@ -11,7 +11,7 @@ typedef struct part {
     uint64_t offset, count;
 } part;
 
-/* On a rank of the layer's pipeline rank. */
+/* Only on ranks of the layer's pipeline rank. */
 static const virtual_stage_state *virtual_stage_of_layer(const ty_interpreter *in, uint32_t layer)
 {
     const ty_plan *plan = in->options.plan;
@@ -25,7 +25,7 @@ static ty_stage_device *device_of_layer(const ty_interpreter *in, uint32_t layer
 
 typedef enum number_kind { GRADIENTS, WEIGHTS } number_kind;
 
-/* On the device of a layer: gradients of the step that ended last, or the present weights. */
+/* On the device of a layer: gradients of the step that ended last, or the current weights. */
 static float *numbers_of(const ty_interpreter *in, uint32_t layer, number_kind of)
 {
     const virtual_stage_state *virtual_stage = virtual_stage_of_layer(in, layer);
@@ -34,8 +34,8 @@ static float *numbers_of(const ty_interpreter *in, uint32_t layer, number_kind o
                          : interpreter_gradients(in, virtual_stage, in->controls_done - 1);
 }
 
-/* What a layer's numbers on this rank are, in their order: the matrix that is tied to another
- * stage, if the layer owns one, its experts, if ranks divide them, and between them the rest. */
+/* Parts of a layer's numbers on this rank, in file order: the matrix that is tied to another stage,
+ * if the layer owns one; the rest; experts or tables, if they are sharded over EP ranks. */
 typedef enum part_kind { PART_TIED, PART_OWN, PART_EXPERTS, PART_COUNT } part_kind;
 
 static void parts_of(const ty_interpreter *in, uint32_t layer, part parts[PART_COUNT])
@@ -54,7 +54,7 @@ static void parts_of(const ty_interpreter *in, uint32_t layer, part parts[PART_C
                                           &parts[PART_EXPERTS].count);
 }
 
-/* From wherever they are. */
+/* Reads them from the host or the device. */
 static ty_status floats_read(const ty_interpreter *in, uint32_t layer, number_kind of, part from,
                              float *to, ty_error *error)
 {
@@ -96,8 +96,8 @@ static ty_status row_gather(ty_interpreter *in, ty_parallelism kind, float *part
                              error);
 }
 
-/* A part of all ranks that divide it, [expert-parallel ranks, of experts][tensor-parallel ranks],
- * on each of them; the others have the same. */
+/* Gathers a part's shards on each of the ranks over which it is sharded, [expert-parallel ranks, if
+ * of experts][tensor-parallel ranks]; all other ranks have the same. */
 static ty_status shards_join(ty_interpreter *in, uint32_t layer, number_kind of, part_kind kind,
                              part own, float **whole, uint64_t *count, ty_error *error)
 {
@@ -124,7 +124,7 @@ cleanup:
     return status;
 }
 
-/* A table that one rank has whole, on that one and the first. */
+/* Sends a table that one rank has entirely to the first rank of the stage replica. */
 static ty_status table_fetch(ty_interpreter *in, uint32_t layer, number_kind of, part own,
                              uint32_t replica_rank, float **whole, uint64_t *count, ty_error *error)
 {
@@ -149,7 +149,7 @@ static ty_status table_fetch(ty_interpreter *in, uint32_t layer, number_kind of,
     return status;
 }
 
-/* A part of this rank's, as one device has it. */
+/* Unsharded numbers of a part. */
 static ty_status part_whole(ty_interpreter *in, uint32_t layer, number_kind of, part_kind kind,
                             part own, const float **gradients, float **owned, uint64_t *count,
                             ty_error *error)
@@ -203,7 +203,7 @@ static ty_status part_send(ty_transport *transport, const float *gradients, uint
                              error);
 }
 
-/* One part from its rank's first rank to the end of the file's text on process 0. */
+/* Appends one part, from the first rank of its stage replica, to the file's text on rank 0. */
 static ty_status part_move(ty_interpreter *in, uint32_t stage_replica, uint32_t layer,
                            number_kind of, part_kind kind, part own, ty_text *text, ty_error *error)
 {

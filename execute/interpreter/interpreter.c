@@ -1,4 +1,4 @@
-/* The interpreter's life: what a rank holds, opening, running a stretch, closing. */
+/* The interpreter's life cycle: opening a rank's state, running, closing. */
 #include "interpreter_buckets.h"
 #include "interpreter_exchange.h"
 #include "interpreter_input.h"
@@ -47,7 +47,8 @@ static bool is_of(const ty_interpreter *in, const virtual_stage_state *virtual_s
     return instruction->stage == virtual_stage->stage && interpreter_has_slot(in, instruction);
 }
 
-/* In which order compute meets a stage's micro-batches of one step: those furthest ahead first. */
+/* The order in which compute meets a stage's micro-batches of one step: those furthest ahead come
+ * first. */
 static ty_status forward_order_find(const ty_interpreter *in, virtual_stage_state *virtual_stage,
                                     ty_error *error)
 {
@@ -73,7 +74,7 @@ static ty_status forward_order_find(const ty_interpreter *in, virtual_stage_stat
 
 static void instructions_count(const ty_interpreter *in, virtual_stage_state *virtual_stage)
 {
-    uint32_t i, ahead = 0; /* of the first backward: a step begins with what is furthest ahead */
+    uint32_t i, ahead = 0; /* lead of the first backward: a step begins with the largest lead */
 
     virtual_stage->first_backward = NO_INDEX;
     for (i = 0; i < in->program->instruction_count; i++) {
@@ -91,8 +92,8 @@ static void instructions_count(const ty_interpreter *in, virtual_stage_state *vi
     }
 }
 
-/* Which micro-batches a stage has, in which order compute meets them, and how many instructions
- * each has. */
+/* Allocates a stage's micro-batches, and finds the order in which compute meets them and the number
+ * of instructions of each. */
 static ty_status micro_batches_make(ty_interpreter *in, virtual_stage_state *virtual_stage,
                                     ty_error *error)
 {
@@ -173,8 +174,8 @@ static uint32_t tied_layer(const ty_plan *plan, uint32_t stage)
     return TY_NO_LAYER;
 }
 
-/* Sets of weights: PipeDream's micro-batches are up to `lead` updates behind the newest; in 2BW a
- * step uses the one before the newest. */
+/* Weight versions: with PipeDream, micro-batches use weights up to `lead` updates older than the
+ * newest; with 2BW, a step uses the version before the newest. */
 static uint32_t version_count(const ty_interpreter *in)
 {
     if (interpreter_is_timed(in))
@@ -182,7 +183,8 @@ static uint32_t version_count(const ty_interpreter *in)
     return ty_schedule_stashed_versions(in->options.plan->schedule, in->lead) + 1;
 }
 
-/* A replica that steps alone means its own part of the batch. */
+/* With local steps, a replica's gradient is the mean over its own samples. This is the factor to it
+ * from a gradient divided by the global batch. */
 static double local_share(const ty_plan *plan)
 {
     return plan->workload->local_steps > 1 ? plan->stages[0].replicas : 1;
@@ -237,7 +239,7 @@ done:
     return status;
 }
 
-/* One is sent while the next is played. */
+/* One is sent while the next is filled. */
 enum { ACTOR_SLOTS = 2 };
 
 static ty_status virtual_stages_open(ty_interpreter *in, ty_error *error)
@@ -338,7 +340,7 @@ cleanup:
     return status;
 }
 
-/* Over a link: something has ended that the communication thread may sleep for. */
+/* Called by a link when a message for which the communication thread may sleep has ended. */
 static void link_ring(void *context)
 {
     ty_interpreter *in = context;
@@ -349,7 +351,7 @@ static void link_ring(void *context)
     pthread_mutex_unlock(&in->lock);
 }
 
-/* Of what compressors exchange. */
+/* Bytes of the largest all-to-all of compressors. */
 static uint64_t largest_all_to_all(const ty_interpreter *in)
 {
     uint64_t largest = 0;
@@ -387,10 +389,10 @@ ty_status ty_interpreter_connect(ty_interpreter *in, ty_error *error)
     TY_CHECK(ty_device_link_open(&options, &in->link, error), status, done);
     TY_CHECK(interpreter_staging_open(in, error), status, done);
     options.is_inside_replica = true;
-    /* Of unequal parts, which are not staged: the link need only know that there are any. */
+    /* All-to-alls with unequal counts are not staged: any size tells the link that they exist. */
     options.all_to_all_bytes =
         ty_plan_parallel_size(in->options.plan, TY_EXPERT_PARALLEL) > 1 ? 1 : 0;
-    options.ring = NULL; /* the thread of the passes looks all the time */
+    options.ring = NULL; /* the thread of the passes polls */
     if (ty_plan_replica_ranks(in->options.plan) > 1)
         status = ty_device_link_open(&options, &in->parallel_link, error);
 done:
@@ -471,7 +473,7 @@ static ty_status outcome(ty_interpreter *in, ty_error *error)
     return TY_OK;
 }
 
-/* Every stream starts as many rounds before the first step as the position runs ahead. */
+/* Every stream starts `lead` rounds before the first step. */
 static void stretch_start(ty_interpreter *in, uint32_t until)
 {
     const stream_cursor start = {.round = (int64_t)in->controls_done - in->lead};
@@ -481,12 +483,12 @@ static void stretch_start(ty_interpreter *in, uint32_t until)
     in->compute = in->input = start;
     interpreter_messages_start(in, start);
     interpreter_exchange_start(in, start);
-    for (uint32_t i = 0; i < in->window; i++) /* every verdict is in */
+    for (uint32_t i = 0; i < in->window; i++) /* all earlier steps have ended on all ranks */
         in->loss_scales[i] = in->loss_scale;
     interpreter_bind_slots(in);
 }
 
-/* What is asked of the device between runs is asked of the newest weights. */
+/* Between runs the device uses the newest weight version. */
 static void newest_select(ty_interpreter *in)
 {
     for (uint32_t h = 0; h < in->virtual_stage_count; h++) {
@@ -532,7 +534,7 @@ const ty_event *ty_interpreter_events(const ty_interpreter *in, uint64_t *count)
     return in->events;
 }
 
-/* What became of passes that may be recorded, on all devices of this rank. */
+/* Describes passes replayed as graphs, over all devices of this rank. */
 static void graphs_describe(const ty_interpreter *in, ty_text *text)
 {
     ty_device_graphs all = {0};

@@ -1,4 +1,4 @@
-/* A rank's buckets: their slices, members, compressors, and the optimizer's state. */
+/* A rank's buckets: their slices, process groups and compressors, and the optimizer's state. */
 #include "interpreter_buckets.h"
 #include "interpreter_parallel.h"
 #include "interpreter_watches.h"
@@ -15,7 +15,8 @@ static bool is_exchanged(const ty_interpreter *in, uint32_t bucket)
     return false;
 }
 
-/* Random numbers that members share follow from the plan's seed and the bucket. */
+/* Ranks of a bucket's process group share random numbers, which follow from the plan's seed and the
+ * bucket. */
 static ty_status codec_open(ty_interpreter *in, uint32_t index, ty_error *error)
 {
     const ty_plan *plan = in->options.plan;
@@ -48,7 +49,7 @@ static ty_status codec_open(ty_interpreter *in, uint32_t index, ty_error *error)
     return status;
 }
 
-/* Where its members are, for those that exchange by host. */
+/* Hosts of the process group of a bucket with a hierarchical collective. */
 static ty_status bucket_hosts(const ty_interpreter *in, const ty_bucket *bucket,
                               bucket_state *state, ty_error *error)
 {
@@ -66,7 +67,7 @@ static ty_status bucket_hosts(const ty_interpreter *in, const ty_bucket *bucket,
     return TY_OK;
 }
 
-/* The stage here that has a bucket's parameters. */
+/* The virtual stage of this rank that has a bucket's parameters. */
 static virtual_stage_state *bucket_holder(ty_interpreter *in, const ty_bucket *bucket)
 {
     const uint32_t pipeline_size = ty_plan_pipeline_size(in->options.plan);
@@ -129,8 +130,8 @@ static ty_status bucket_open(ty_interpreter *in, uint32_t index, ty_error *error
     return codec_open(in, index, error);
 }
 
-/* The optimizer's, where the device keeps it: for what this rank updates; and before that weights
- * and gradients, where they are shared out. */
+/* Opens the optimizer's state on devices that store it, for the ranges that this rank updates. If
+ * weights and gradients are sharded there, it opens those first. */
 static ty_status states_open(ty_interpreter *in, ty_error *error)
 {
     ty_parameter_range *ranges;

@@ -1,8 +1,8 @@
-/* What a plan, its program and the devices must be for this runtime, before anything runs. */
+/* Checks of a plan, its program and the devices before anything runs. */
 #include "interpreter_state.h"
 #include "ty_plan.h"
 
-/* Numbers that go into tags. */
+/* Whether the fields of tags fit their bits. */
 static ty_status tags_fit(const ty_interpreter *in, ty_error *error)
 {
     const ty_plan *plan = in->options.plan;
@@ -18,7 +18,7 @@ static ty_status tags_fit(const ty_interpreter *in, ty_error *error)
     return TY_OK;
 }
 
-/* A device has no gradient buffer where nothing behind it is trained. */
+/* A device has no gradient buffer if no parameter before it is trained. */
 static ty_status buffers_there(ty_interpreter *in, ty_error *error)
 {
     const ty_device_backend *backend = in->options.backend;
@@ -55,7 +55,7 @@ ty_status interpreter_virtual_stages_check(ty_interpreter *in, ty_error *error)
     return status == TY_OK ? buffers_there(in, error) : status;
 }
 
-/* Weights are averaged bucket by bucket, among replicas that took equally large steps. */
+/* Weights are averaged bucket by bucket, over replicas that took equally large steps. */
 static ty_status check_local_steps(const ty_plan *plan, ty_error *error)
 {
     const char *what = NULL;
@@ -80,8 +80,8 @@ static ty_status check_local_steps(const ty_plan *plan, ty_error *error)
                    plan->workload->local_steps, what);
 }
 
-/* A member's share of the places that random-k draws lies in its share of the bucket only if no
- * stratum crosses the border between two shares. */
+/* A rank's shard of the indices that random-k draws is inside its shard of the bucket only if no
+ * stratum crosses the border between two shards. */
 static ty_status check_random_share(const ty_plan *plan, uint32_t index, ty_error *error)
 {
     const ty_bucket *bucket = &plan->buckets[index];
@@ -101,7 +101,7 @@ static ty_status check_random_share(const ty_plan *plan, uint32_t index, ty_erro
         index, (unsigned long long)kept, members, members);
 }
 
-/* What a plan asks of devices that this backend does not do yet. */
+/* Features of a plan that this backend does not support yet. */
 static ty_status check_backend(const ty_device_backend *backend, const ty_plan *plan,
                                ty_precision precision, ty_error *error)
 {
@@ -121,7 +121,7 @@ static ty_status check_backend(const ty_device_backend *backend, const ty_plan *
         what = "a teacher";
     if (precision == TY_PRECISION_FP16 && plan->exchange_order != NULL)
         what = "an order of exchanges in fp16";
-    /* Their threads would both ask the ranks about overflows. */
+    /* Both threads would communicate about overflows. */
     if (precision == TY_PRECISION_FP16 && plan->workload->local_steps > 1 &&
         ty_plan_replica_ranks(plan) > 1)
         what = "local steps of ranks in fp16";
@@ -131,7 +131,7 @@ static ty_status check_backend(const ty_device_backend *backend, const ty_plan *
                    backend->name, plan->strategy, what);
 }
 
-/* A variant's rows and magnitudes are those of whole matrices. */
+/* A variant's rows and magnitudes are those of unsharded matrices. */
 static ty_status check_variant(const ty_plan *plan, ty_error *error)
 {
     const ty_workload *w = plan->workload;
@@ -157,7 +157,7 @@ static ty_status check_variant(const ty_plan *plan, ty_error *error)
                    what);
 }
 
-/* What a plan may say and this runtime does not do yet. */
+/* Features of a plan that this runtime does not support yet. */
 static ty_status check_plan(const ty_plan *plan, bool is_timed, ty_error *error)
 {
     ty_status status = TY_OK;

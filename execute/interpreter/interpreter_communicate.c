@@ -1,5 +1,5 @@
 /* The communication thread: advances sends, receives and collectives together, and after each step
- * exchanges the loss and whether anyone was asked to stop. Sleeps when nothing moves. */
+ * all-reduces the loss and the requests to stop. Sleeps when nothing moves. */
 #include "interpreter_exchange.h"
 #include "interpreter_messages.h"
 #include "interpreter_watches.h"
@@ -13,7 +13,7 @@
 #endif
 
 enum {
-    /* Between looks while this rank computes: every one interrupts it. */
+    /* Between polls while this rank computes: every poll interrupts it. */
     BUSY_NS = 10000000,
     BUSY_AWAITED_SHORTEST_NS = 400000,
     BUSY_AWAITED_NS = 2000000,
@@ -56,8 +56,8 @@ static ty_status control_start(ty_interpreter *in, ty_error *error)
 }
 
 /* Dynamic loss scaling (Micikevicius et al., "Mixed precision training", ICLR 2018), with the
- * constants of torch.amp.GradScaler. A rank may be a window ahead of the step whose verdict is in,
- * so the new factor is that of the first step behind the window, on all ranks. Needs the lock. */
+ * constants of torch.amp.GradScaler. A rank may be a window ahead of the last step that ended on
+ * all ranks, so the new factor applies from the first step after the window. Needs the lock. */
 static void loss_scale_adapt(ty_interpreter *in)
 {
     enum { GROWTH_STEPS = 2000 };
@@ -74,8 +74,8 @@ static void loss_scale_adapt(ty_interpreter *in)
     *own = in->loss_scale;
 }
 
-/* A rank may be a window ahead of the step whose verdict is in; stopping takes effect after that.
- */
+/* A rank may be a window ahead of the last step that ended on all ranks; stopping takes effect
+ * after the window. */
 static void control_done(ty_interpreter *in)
 {
     double loss = interpreter_is_timed(in) ? 0 : in->control.loss_sum / in->control.label_count;
@@ -133,15 +133,15 @@ static struct timespec later(long nanoseconds)
     return at;
 }
 
-/* Whether what partners wait for goes on only when this rank looks: rounds of an exchange, and
- * messages that ask before they go. */
+/* Whether partners wait for this rank to poll: rounds of collectives, and messages with a
+ * handshake. */
 static bool is_awaited(const ty_interpreter *in)
 {
     return interpreter_exchange_is_under_way(in) || interpreter_messages_are_awaited(in);
 }
 
-/* While the compute thread works, nobody on this rank waits for what is under way, and every look
- * takes the core from it. */
+/* While the compute thread works, no thread of this rank waits for messages, and every poll takes
+ * the core from it. */
 static long busy_delay(const ty_interpreter *in, const ty_backoff *backoff)
 {
     uint32_t doublings = backoff->rounds / ROUNDS_PER_DOUBLING;
@@ -151,7 +151,7 @@ static long busy_delay(const ty_interpreter *in, const ty_backoff *backoff)
     return doublings < 3 ? BUSY_AWAITED_SHORTEST_NS << doublings : BUSY_AWAITED_NS;
 }
 
-/* Whether all that is under way rings: nothing need be looked for in between. */
+/* Whether every message in flight rings the bell: no polling needed. */
 static bool is_told(const ty_interpreter *in)
 {
     const bool link_rings = in->link == NULL || in->link->rings;
@@ -160,18 +160,18 @@ static bool is_told(const ty_interpreter *in)
            !interpreter_exchange_is_passing(in);
 }
 
-/* While passes run on a device of their own, nobody minds the core: what does not ring is looked
- * for soon. */
+/* While passes run on a device of their own, the core is free: messages that do not ring are polled
+ * soon. */
 static long linked_delay(long delay)
 {
     return delay > 0 ? delay : LINKED_NS;
 }
 
-/* At the transport's bell, which messages and the compute thread ring. */
+/* Sleeps at the transport's bell, which messages and the compute thread ring. */
 static void rest_at_bell(ty_interpreter *in, uint32_t seen, long delay)
 {
     ty_transport *transport = in->options.transport;
-    const bool is_quiet = delay == BUSY_NS || delay == UNTIL_RUNG_NS; /* whatever comes can wait */
+    const bool is_quiet = delay == BUSY_NS || delay == UNTIL_RUNG_NS; /* messages can wait */
     const long quiet =
         !is_quiet && delay > BUSY_AWAITED_SHORTEST_NS ? BUSY_AWAITED_SHORTEST_NS : delay;
 
@@ -179,13 +179,13 @@ static void rest_at_bell(ty_interpreter *in, uint32_t seen, long delay)
                      is_told(in) ? UNTIL_RUNG_NS : ty_transport_told_ns(transport, 0, delay));
 }
 
-typedef struct glance { /* what there was before a look */
+typedef struct glance { /* counters before a poll */
     uint64_t generation;
     uint32_t bell;
 } glance;
 
-/* Sleeps until the compute thread did something or has nothing to do, or a message rings, or a
- * little while messages are under way that do not. */
+/* Sleeps until the compute thread ended an instruction or has none to run, or a message rings; or
+ * briefly if messages in flight do not ring. */
 static void rest(ty_interpreter *in, const glance *seen, ty_backoff *backoff)
 {
     bool is_under_way = interpreter_messages_are_under_way(in) ||
@@ -238,9 +238,9 @@ typedef struct scheduling { /* of sched_setattr(2), which libc has no name for h
 #endif
 
 /* The system's scheduler (EEVDF; Linux 6.12 and later) lets a thread that asks for short slices run
- * before one in the middle of a long slice. So this one, where it is woken only when there is
- * something to do, does it at once: otherwise the compute thread on the same core goes first, for
- * up to 3 ms. 0: the usual slice. Systems that do not know of this refuse or ignore it. */
+ * before one in the middle of a long slice. The communication thread, if it is woken only when it
+ * has work, then runs at once: otherwise the compute thread on the same core goes first, for up to
+ * 3 ms. 0: the usual slice. Other systems refuse or ignore it. */
 static void slices_ask(const ty_interpreter *in, uint64_t slice_ns)
 {
 #ifdef __linux__
@@ -258,7 +258,7 @@ static void slices_ask(const ty_interpreter *in, uint64_t slice_ns)
 
 ty_status interpreter_communicate(ty_interpreter *in, ty_error *error)
 {
-    const uint64_t shortest_ns = 100000; /* that the scheduler grants */
+    const uint64_t shortest_ns = 100000; /* shortest slice that the scheduler grants */
     ty_backoff backoff = {0};
     glance seen = {0};
     ty_status status = TY_OK;
@@ -285,7 +285,7 @@ done:
     return status;
 }
 
-/* Memory is freed when no kernel of a link runs any more: freeing would wait for it. */
+/* Memory is freed once no kernel of a link runs: freeing would wait for it. */
 void interpreter_cancel(ty_interpreter *in)
 {
     interpreter_messages_cancel(in);

@@ -17,9 +17,9 @@ static ty_status run_begin(ty_interpreter *in, const ty_instruction *begin, uint
     return TY_OK;
 }
 
-/* The set of weights that a forward of a step uses: in 2BW the one before the newest that the step
- * could have (Narayanan et al., 2021, section 3.1); else the newest, which lacks the steps that the
- * position has not ended yet. */
+/* The weight version that a forward of a step uses. With 2BW it is the one before the newest that
+ * the step could have (Narayanan et al., 2021, section 3.1). Else it is the newest, without the
+ * steps that this pipeline rank has not ended yet. */
 static uint32_t version_of(const ty_interpreter *in, const ty_instruction *forward, uint32_t step)
 {
     if (ty_schedule_at(in->options.plan->schedule)->versions == TY_WEIGHTS_DOUBLE)
@@ -153,7 +153,7 @@ static const run_function run_functions[TY_OP_COUNT] = {
     [TY_OP_UPDATE] = run_update,
 };
 
-/* Whether a pass makes what the stage sends on. */
+/* Whether a pass computes the stage's output. */
 static bool has_last_layer(const ty_interpreter *in, const ty_instruction *pass)
 {
     const ty_plan_stage *stage = &in->options.plan->stages[pass->stage];
@@ -161,7 +161,7 @@ static bool has_last_layer(const ty_interpreter *in, const ty_instruction *pass)
     return pass->first_layer + pass->layer_count == stage->first_layer + stage->layer_count;
 }
 
-/* Everything it names is done, and the buffers it fills are its own. */
+/* All instructions that it waits for are done, and the buffers that it fills are free. */
 static bool is_ready(ty_interpreter *in, uint32_t index, uint32_t step)
 {
     const ty_instruction *next = &in->program->instructions[index];
@@ -224,8 +224,7 @@ static ty_status run_one(ty_interpreter *in, ty_stream stream, stream_cursor *at
     return status;
 }
 
-/* The communication thread looks more often from now on, unless it is told of messages: the core is
- * free. */
+/* The core is free: makes the communication thread poll more often, unless messages ring. */
 static void wait_for_messages(ty_interpreter *in)
 {
     in->is_compute_waiting = true;

@@ -1,4 +1,4 @@
-/* The collective stream: encoding, exchanges of buckets, decoding, gathers. */
+/* The collective stream: encoding, collectives of buckets, decoding, gathers. */
 #include "interpreter_exchange.h"
 #include "interpreter_buckets.h"
 #include "interpreter_replay.h"
@@ -83,7 +83,7 @@ static ty_status bucket_exchange(ty_interpreter *in, const ty_instruction *excha
     return ty_collective_start(in->options.transport, &options, &in->exchange->running, error);
 }
 
-/* How far the bucket's exchange is. */
+/* Advances the bucket's collective. */
 static ty_status exchange_test(ty_interpreter *in, bool *is_done, bool *is_moved, ty_error *error)
 {
     ty_status status = TY_OK;
@@ -135,7 +135,7 @@ static uint32_t ready_collective(ty_interpreter *in, uint32_t *step)
     return next;
 }
 
-/* What an exchange made of weights: their sum over `divisor` members. */
+/* Divides weights that an all-reduce summed over `divisor` ranks. */
 static ty_status weights_average(const ty_interpreter *in, const bucket_state *bucket,
                                  uint32_t divisor, ty_error *error)
 {
@@ -187,7 +187,7 @@ static bool is_codec(const ty_instruction *instruction)
     return instruction->op == TY_OP_ENCODE || instruction->op == TY_OP_DECODE;
 }
 
-/* One instruction at most, so that transfers do not wait for a queue of compressions. */
+/* One instruction at most, so that send/recv does not wait for a queue of compressions. */
 ty_status interpreter_exchange_advance(ty_interpreter *in, bool *is_moved, ty_error *error)
 {
     uint32_t step = 0, next = ready_collective(in, &step);

@@ -1,9 +1,9 @@
 /*
- * Batches. An input thread makes them, two ahead of the one that is computed. It starts after some
- * batches in a row took longer to make than to hand over; until then the compute thread makes them
- * while it waits for something else. If ranks compute on all cores of the host, an input thread
- * would only take one from them, and none starts. Samples, their order and their content are the
- * same either way.
+ * Batches. An input thread prepares them, two ahead of the one that is computed. It starts once
+ * several batches in a row took longer to prepare than to hand over. Until then the compute thread
+ * prepares them while it waits for other instructions. If ranks compute on all cores of the host,
+ * an input thread would only take one from them, and none starts. Samples, their order and their
+ * content are the same either way.
  */
 #include "interpreter_input.h"
 #include "interpreter_parallel.h"
@@ -12,12 +12,12 @@
 #include <math.h>
 #include <string.h>
 
-/* To wake a thread on another core, and to be woken by it. */
+/* Time to wake a thread on another core and to be woken by it. */
 static const double handover_s = 100e-6;
 enum { SLOW_BATCHES = 3 }; /* in a row: one may have waited for a core */
 enum { ALIGNMENT = 64 };
 
-/* Batches that are made before slots are free for them. */
+/* Batches prepared before slots are free for them. */
 enum { BATCHES_AHEAD = 2 };
 typedef struct ahead_batch {
     whole_sample rows; /* NULL: no load of this rank reads it */
@@ -28,19 +28,19 @@ typedef struct ahead_batch {
 struct input_ahead {
     ahead_batch batches[BATCHES_AHEAD];
     bool is_allowed, is_worthwhile, is_running; /* compute thread */
-    uint32_t slow_batches;                      /* likewise: made by it, in a row */
+    uint32_t slow_batches;                      /* likewise: prepared by it, in a row */
     pthread_t thread;
     stream_cursor at; /* the thread's */
-    double begun_s;   /* when a source with a pace of its own began its next batch; 0: now */
+    double begun_s;   /* when a source with a rate of its own began its next batch; 0: now */
     /* Under the interpreter's lock. */
     pthread_cond_t for_input;
     bool is_ending;
     uint64_t made, taken; /* batches since the thread began */
 };
 
-/* ---- Making a batch ------------------------------------------------------------------------ */
+/* ---- Preparing a batch --------------------------------------------------------------------- */
 
-/* Of the whole run's samples, the first of a micro-batch that this process loads. */
+/* Index, in the entire run's samples, of the first of a micro-batch that this rank loads. */
 static uint64_t load_position(const ty_interpreter *in, const ty_instruction *load,
                               uint32_t micro_batch, uint32_t step)
 {
@@ -52,7 +52,7 @@ static uint64_t load_position(const ty_interpreter *in, const ty_instruction *lo
            interpreter_first_sample(in);
 }
 
-/* Those of this micro-batch, and of the one after it: their files are read while this one is
+/* Announces the samples of this micro-batch and of the next: their files are read while this one is
  * computed. */
 static void samples_expect(const ty_interpreter *in, const ty_instruction *load, uint32_t step)
 {
@@ -70,8 +70,8 @@ static void samples_expect(const ty_interpreter *in, const ty_instruction *load,
         }
 }
 
-/* A source makes samples one after the other, at its own pace: since the last batch was made, or
- * since there is room for another. */
+/* A source delivers samples one after the other, at its own rate: since the last batch was ready,
+ * or since there is room for another. */
 static void source_await(ty_interpreter *in)
 {
     struct input_ahead *a = in->ahead;
@@ -112,7 +112,7 @@ static ty_status batch_make(ty_interpreter *in, const ty_instruction *load, uint
 
 /* ---- The input thread ---------------------------------------------------------------------- */
 
-/* Only what the load's stage takes. */
+/* The buffers of a batch that the load's stage reads. */
 static whole_sample rows_of(const ty_interpreter *in, const ty_instruction *load,
                             const ahead_batch *batch)
 {
@@ -194,7 +194,7 @@ bool interpreter_batch_is_ready(const ty_interpreter *in)
 
 /* ---- Loading ------------------------------------------------------------------------------- */
 
-/* The slot gets the batch's input, and the batch what was the slot's. */
+/* Swaps the input buffers of the slot and the batch. */
 static ty_status batch_take(ty_interpreter *in, virtual_stage_state *virtual_stage, uint32_t slot,
                             ty_error *error)
 {
@@ -246,7 +246,7 @@ ty_status interpreter_load(ty_interpreter *in, const ty_instruction *load, uint3
 
 /* ---- Memory of batches --------------------------------------------------------------------- */
 
-/* Of the kind that the device copies fast; aligned as slots are. */
+/* Host memory that the device copies fast; aligned like slots. */
 static float *input_make(const ty_interpreter *in, ahead_batch *batch, uint64_t bytes)
 {
     unsigned char *room;
@@ -288,7 +288,7 @@ ty_status interpreter_input_open(ty_interpreter *in, ty_error *error)
         has_input = has_input || in->virtual_stages[h].stage == 0;
         has_labels = has_labels || in->virtual_stages[h].stage + 1 == in->options.plan->stage_count;
     }
-    /* A source that has its own pace takes none of the host's time. */
+    /* A source with a rate of its own takes no CPU time. */
     in->ahead->is_worthwhile = in->options.plan->workload->input_s_per_sample > 0;
     in->ahead->is_allowed = in->options.has_spare_core || in->memory != NULL;
     for (uint32_t b = 0; b < BATCHES_AHEAD; b++)

@@ -6,19 +6,19 @@
 #include <string.h>
 
 enum {
-    STAGED_AHEAD = 2,               /* activations that may land before their slot is free, */
-    STAGED_MOST = STAGED_AHEAD + 1, /* and one more that everything waits for */
-    /* Sent at once, without another look; see transport_mpi.c. */
+    STAGED_AHEAD = 2,               /* activations that may arrive before their slot is free, */
+    STAGED_MOST = STAGED_AHEAD + 1, /* and one more if compute waits for it */
+    /* Sent at once, without a handshake; see transport_mpi.c. */
     LONG_MESSAGE_BYTES = 524288
 };
 
 typedef struct arrival { /* of a receive of one step; communication thread only */
     bool is_posted, is_here;
     ty_request *request;
-    void *staging; /* where it lands when its slot is not free yet */
+    void *staging; /* where it arrives if its slot is not free yet */
 } arrival;
 
-typedef struct departure { /* a send under way */
+typedef struct departure { /* a send in flight */
     uint32_t instruction, step;
     double started_s;
     ty_request *request;
@@ -50,8 +50,8 @@ static bool is_same_pair(const ty_interpreter *in, uint32_t a, uint32_t b)
                ty_program_peer_replica(plan, in->stage_replica, y);
 }
 
-/* The first instruction of the program that moves messages of the same direction with the same
- * rank. */
+/* For each instruction, the first of the program that moves messages in the same direction between
+ * the same ranks. */
 static ty_status pairs_make(ty_interpreter *in, ty_error *error)
 {
     uint32_t i, k, count = in->program->instruction_count;
@@ -71,7 +71,7 @@ static ty_status pairs_make(ty_interpreter *in, ty_error *error)
     return TY_OK;
 }
 
-/* How often the k-th instruction comes in this stretch before the i-th does in a round. */
+/* How often the k-th instruction runs, in this run, before the i-th does in a round. */
 static uint64_t times_before(const ty_interpreter *in, uint32_t k, uint32_t i, int64_t round)
 {
     const int64_t first = in->first_step, target = in->target;
@@ -166,7 +166,7 @@ static void message_cancel(ty_interpreter *in, ty_request *request)
         in->options.transport->cancel(in->options.transport, request);
 }
 
-/* Where what is sent lies, or what is received is to lie, with its slot. */
+/* The buffer in the slot that is sent, or that receives. */
 static void *message_buffer(ty_interpreter *in, const ty_instruction *transfer, uint32_t slot,
                             uint32_t step)
 {
@@ -184,7 +184,7 @@ static void *message_buffer(ty_interpreter *in, const ty_instruction *transfer, 
 
 /* ---- Sends ------------------------------------------------------------------------------- */
 
-/* The next send if what it sends is there; with its slot. */
+/* The next send if its data is ready; with its slot. */
 static uint32_t ready_send(ty_interpreter *in, uint32_t *step, uint32_t *slot)
 {
     uint32_t next;
@@ -222,7 +222,7 @@ static ty_status sends_start(ty_interpreter *in, bool *is_moved, ty_error *error
     return TY_OK;
 }
 
-/* Several may be under way, but they are done in order, each from when the one before was away. */
+/* Several may be in flight, but they end in order; each is timed from the end of the one before. */
 static ty_status sends_finish(ty_interpreter *in, bool *is_moved, ty_error *error)
 {
     while (in->messages->departure_count > 0) {
@@ -257,10 +257,10 @@ static arrival *arrival_at(ty_interpreter *in, uint32_t step, uint32_t instructi
                                    instruction];
 }
 
-/* One more, to be given to the next activation that needs it. */
+/* Adds a staging buffer for the next activation that needs one. */
 static bool staging_add(ty_interpreter *in)
 {
-    /* Room to take every buffer back is made here, so that giving back cannot fail. */
+    /* The list of free buffers grows here, so that returning a buffer cannot fail. */
     void **grown =
         ty_resize(in->messages->staging, in->messages->staging_capacity + 1, sizeof *grown);
     void *made;
@@ -312,8 +312,8 @@ static void staging_give(ty_interpreter *in, void *buffer)
     in->messages->staging_used--;
 }
 
-/* Posts a receive into its slot, or, for an activation whose slot is still taken, into a buffer of
- * its own; leaves it for later when that would be one too many and nobody waits for it yet. */
+/* Posts a receive into its slot, or, for an activation whose slot is still taken, into a staging
+ * buffer. Postpones it if that would be one too many and compute does not wait for it yet. */
 static ty_status receive_post(ty_interpreter *in, uint32_t index, uint32_t step, uint32_t slot,
                               bool is_head, bool *is_moved, ty_error *error)
 {
@@ -326,7 +326,7 @@ static ty_status receive_post(ty_interpreter *in, uint32_t index, uint32_t step,
         if (receive->direction == TY_GRADIENT ||
             (in->messages->staging_used >= STAGED_AHEAD && !is_head))
             return TY_OK;
-        /* Receives come in the order in which passes need them, so that a slot gets free. */
+        /* Receives come in the order in which passes need them, so that a slot becomes free. */
         if (in->link != NULL && in->link->is_direct && in->messages->staging_free == 0)
             return TY_OK;
         coming->staging = buffer = staging_take(in);
@@ -353,7 +353,7 @@ static uint32_t slot_of(ty_interpreter *in, const ty_instruction *receive, uint3
     return slot;
 }
 
-/* Moves an activation that landed elsewhere into its slot, once it has one. */
+/* Copies an activation from staging into its slot, once it has one. */
 static ty_status receive_place(ty_interpreter *in, uint32_t index, uint32_t step, bool *is_moved,
                                ty_error *error)
 {
@@ -381,7 +381,7 @@ static ty_status receive_place(ty_interpreter *in, uint32_t index, uint32_t step
     return TY_OK;
 }
 
-/* Placing comes before posting: it frees buffers. */
+/* Runs before posting, because it frees buffers. */
 static ty_status receives_place(ty_interpreter *in, bool *is_moved, ty_error *error)
 {
     const stream_order *order = &in->streams[TY_STREAM_RECEIVE];
@@ -398,7 +398,7 @@ static ty_status receives_place(ty_interpreter *in, bool *is_moved, ty_error *er
     return status;
 }
 
-/* Posts what may be posted of the steps that may start; looks only when something has changed. */
+/* Posts all possible receives of steps that may start; scans only if something has changed. */
 static ty_status receives_start(ty_interpreter *in, bool *is_moved, ty_error *error)
 {
     const stream_order *order = &in->streams[TY_STREAM_RECEIVE];
@@ -435,7 +435,7 @@ static ty_status receives_start(ty_interpreter *in, bool *is_moved, ty_error *er
     return status;
 }
 
-/* The next receive, if all it names is done. */
+/* The next receive, if all instructions that it waits for are done. */
 static uint32_t ready_receive(ty_interpreter *in, uint32_t *step)
 {
     uint32_t next;
@@ -525,7 +525,7 @@ ty_status interpreter_messages_open(ty_interpreter *in, ty_error *error)
     struct messages *m = in->messages = ty_alloc(1, sizeof *m);
 
     TY_TRY(ty_check_memory(m != NULL, error));
-    m->scanned_generation = UINT64_MAX; /* not looked yet */
+    m->scanned_generation = UINT64_MAX; /* not scanned yet */
     m->arrivals = ty_alloc(count, in->window * sizeof *m->arrivals);
     m->departure_capacity = in->window * in->streams[TY_STREAM_SEND].count;
     m->departures = ty_alloc(m->departure_capacity, sizeof *m->departures);

@@ -1,5 +1,5 @@
-/* The ranks of a stage replica, seen by one of them: what they exchange inside passes, on the
- * compute thread, and the gradients that they sum before an update. */
+/* The ranks of a stage replica: collectives inside passes, on the compute thread, and gradients
+ * that they sum before an update. */
 #include "interpreter_parallel.h"
 #include "interpreter_buckets.h"
 #include "sharding.h"
@@ -199,9 +199,9 @@ ty_status interpreter_sample_load(ty_interpreter *in, const whole_sample *batch,
     return TY_OK;
 }
 
-/* ---- Exchanges -------------------------------------------------------------------------- */
+/* ---- Collectives ------------------------------------------------------------------------ */
 
-/* What happened to the other thread: the partners of this one may then never come. */
+/* Whether the other thread has failed: partners may then never arrive at the collective. */
 static bool has_failed(ty_interpreter *in)
 {
     bool found;
@@ -212,7 +212,7 @@ static bool has_failed(ty_interpreter *in)
     return found;
 }
 
-/* An exchange under way: over the transport, or over the compute thread's link between devices. */
+/* A collective in flight: over the transport, or over the compute thread's link between devices. */
 typedef struct parallel_message {
     ty_collective *collective;
     ty_request *request;
@@ -349,13 +349,13 @@ ty_status interpreter_parallel_launch(void *context, ty_stage_device *stage, ty_
     return status == TY_OK ? wait_for(in, &running, error) : status;
 }
 
-/* ---- Gradients that every rank has whole ------------------------------------------------ */
+/* ---- Gradients of unsharded parameters -------------------------------------------------- */
 
 typedef struct gradient_range {
     uint64_t offset, count;
 } gradient_range;
 
-/* What an update here touches of an undivided layer's gradients; count 0 for others. */
+/* The range of an unsharded layer's gradients that this rank's update uses; else count 0. */
 static gradient_range whole_range(const ty_interpreter *in, const bucket_state *bucket,
                                   uint32_t layer)
 {
@@ -378,7 +378,7 @@ static gradient_range whole_range(const ty_interpreter *in, const bucket_state *
     return found;
 }
 
-/* Numbers of all of them. */
+/* Number of unsharded gradients of a bucket. */
 static uint64_t whole_count(const ty_interpreter *in, uint32_t index)
 {
     const ty_bucket *planned = &in->options.plan->buckets[index];
@@ -389,7 +389,7 @@ static uint64_t whole_count(const ty_interpreter *in, uint32_t index)
     return sum;
 }
 
-/* Gradients out of the device's memory, or into it. */
+/* Copies gradients from the device's memory, or into it. */
 static ty_status range_move(const ty_interpreter *in, const bucket_state *bucket, uint32_t step,
                             const gradient_range *range, float *packed, bool unpacks,
                             ty_error *error)
@@ -427,7 +427,8 @@ static ty_status whole_copy(const ty_interpreter *in, uint32_t index, uint32_t s
 ty_status interpreter_tp_sum(ty_interpreter *in, uint32_t index, uint32_t step, ty_error *error)
 {
     const ty_plan *plan = in->options.plan;
-    /* Parts of a sequence add up; what compressions made of the same gradient is averaged. */
+    /* Gradients of shards of a sequence add up; results of compressing equal gradients are
+     * averaged. */
     const float factor =
         plan->sequence_parallel ? 1.0f : 1.0f / (float)in->groups[TY_TENSOR_PARALLEL].count;
     uint64_t count;

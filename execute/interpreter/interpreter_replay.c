@@ -1,6 +1,5 @@
-/* What a timed backend makes of instructions: those that compute take as long as the job says,
- * exchanges move as many bytes as the program says, and ranks exchange inside passes what the plan
- * says. */
+/* Instructions on a timed backend: those that compute take the job's times, collectives of buckets
+ * have the program's message sizes, and collectives inside passes have the plan's. */
 #include "interpreter_replay.h"
 #include "interpreter_buckets.h"
 #include "interpreter_parallel.h"
@@ -10,8 +9,8 @@
 #include <sys/prctl.h>
 #endif
 
-/* How long before its end a wait stops sleeping: what a sleep overshoots once the kernel may
- * lengthen it by no more than a microsecond. */
+/* A wait stops sleeping this long before its end: a sleep overshoots by about that, even if the
+ * kernel may lengthen it by no more than a microsecond. */
 static const double spin_s = 20e-6;
 
 enum { TIMER_SLACK_NS = 1000 };
@@ -35,8 +34,8 @@ void interpreter_sleep_finely(void)
 #endif
 }
 
-/* Sleeps while there is time to, so that ranks on the same core are not kept from it. ty_now_s is
- * CLOCK_MONOTONIC's. */
+/* Sleeps while there is time, so that other ranks can use the core. ty_now_s is CLOCK_MONOTONIC's.
+ */
 void interpreter_sleep_until(double end_s)
 {
     double left_s;
@@ -57,9 +56,9 @@ static void take_time(const ty_interpreter *in, uint32_t instruction, double sta
     interpreter_sleep_until(start_s + seconds_of(in, instruction));
 }
 
-/* ---- What ranks exchange ---------------------------------------------------------------- */
+/* ---- Collectives inside passes ---------------------------------------------------------- */
 
-/* Of one layer in a pass; of other instructions nothing. @return how many */
+/* Collectives of one layer in a pass; none for other instructions. @return their number */
 static uint32_t exchanges_of(const ty_interpreter *in, const ty_instruction *pass, uint32_t layer,
                              ty_inner_collective out[TY_MAX_INNER_COLLECTIVES])
 {
@@ -73,7 +72,7 @@ static uint32_t exchanges_of(const ty_interpreter *in, const ty_instruction *pas
     return ty_layer_inner_collectives(in->options.plan, layer, is_backward, out);
 }
 
-/* Before an update: the gradients that every tensor-parallel rank has whole. */
+/* The collective before an update: gradients of parameters that TP does not shard. */
 static ty_inner_collective exchange_before(const ty_interpreter *in, const ty_instruction *update)
 {
     const ty_plan *plan = in->options.plan;
@@ -126,14 +125,14 @@ ty_status interpreter_play(ty_interpreter *in, uint32_t index, double start_s, t
     return TY_OK;
 }
 
-/* ---- Exchanges of buckets --------------------------------------------------------------- */
+/* ---- Collectives of buckets ------------------------------------------------------------- */
 
 bool interpreter_is_over(const ty_interpreter *in, uint32_t instruction, double start_s)
 {
     return ty_now_s() >= start_s + seconds_of(in, instruction);
 }
 
-/* What a member has of an exchange or gather, in bytes of its buffer. */
+/* Bytes of a rank's buffer for a collective or gather. */
 static uint64_t payload_of(const ty_plan *plan, const ty_bucket *bucket, ty_collective_kind kind,
                            uint64_t bytes)
 {
@@ -152,7 +151,7 @@ static uint64_t larger(uint64_t a, uint64_t b)
     return a > b ? a : b;
 }
 
-/* Of a rank's buffer for what an instruction exchanges inside. */
+/* Bytes of a rank's buffer for the collectives inside an instruction. */
 static uint64_t parallel_bytes(const ty_interpreter *in, const ty_instruction *instruction)
 {
     ty_inner_collective inner[TY_MAX_INNER_COLLECTIVES];

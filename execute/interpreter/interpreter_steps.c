@@ -1,5 +1,5 @@
-/* What the interpreter's two threads share: which instruction is next, what it waits for, and which
- * micro-batch has which slot of the device. */
+/* State that the interpreter's two threads share: the next instruction, its dependencies, and the
+ * micro-batch in each slot of the device. */
 #include "interpreter_state.h"
 
 void interpreter_wake(ty_interpreter *in)
@@ -138,7 +138,7 @@ void interpreter_bind_slots(ty_interpreter *in)
         bind_slots(in, &in->virtual_stages[h]);
 }
 
-/* A send's buffer is busy from the end of the pass that fills it until the message is away. */
+/* A send's buffer is busy from the end of the pass that fills it until the send has ended. */
 static void mark_sends(const ty_interpreter *in, const ty_instruction *did,
                        virtual_stage_state *virtual_stage, const micro_batch_state *batch)
 {
@@ -167,7 +167,7 @@ bool interpreter_has_slot(const ty_interpreter *in, const ty_instruction *instru
            !is_of_weights;
 }
 
-/* Whether its slot went to another micro-batch. */
+/* Counts an instruction of a micro-batch. @return whether its slot went to another one */
 static bool micro_batch_done(ty_interpreter *in, const ty_instruction *did, uint32_t step)
 {
     virtual_stage_state *virtual_stage = interpreter_virtual_stage(in, did);
@@ -189,8 +189,8 @@ static bool micro_batch_done(ty_interpreter *in, const ty_instruction *did, uint
     return is_slot_free;
 }
 
-/* Waking a thread costs more than most of what an instruction does besides its work, so the compute
- * thread wakes the other one only for what it waits for. */
+/* Waking a thread costs more than most other overhead of an instruction, so the compute thread
+ * wakes the other one only for instructions that it waits for. */
 void interpreter_done(ty_interpreter *in, uint32_t instruction, uint32_t step, double start_s,
                       double end_s)
 {
@@ -225,14 +225,14 @@ bool interpreter_is_timed(const ty_interpreter *in)
     return in->options.backend->is_timed;
 }
 
-/* With late gradients a step ends with its update, `staleness` steps behind its passes, and a fast
+/* With stale gradients a step ends with its update, `staleness` steps after its passes, and a fast
  * replica's passes are as many steps ahead of a slow one's. */
 uint32_t interpreter_window(const ty_plan *plan, const ty_program *program)
 {
     return STEPS_AT_ONCE + ty_program_largest_lead(program) + plan->staleness;
 }
 
-/* Of the device or the host, as the backend has it. */
+/* Frees memory of the device or the host, depending on the backend. */
 void interpreter_memory_free(ty_interpreter *in, void *memory)
 {
     if (in->memory == NULL)

@@ -1,4 +1,4 @@
-/* The optimizer on a bucket, and what a step exchanges of it. */
+/* The optimizer on a bucket, and the kind of the bucket's collective in a step. */
 #include "interpreter_buckets.h"
 
 #include <string.h>
@@ -30,7 +30,7 @@ static ty_status update_on_device(ty_interpreter *in, const virtual_stage_state 
     return status;
 }
 
-/* A compressor that has taken momentum leaves plain descent to the optimizer. */
+/* If the compressor applies momentum, the optimizer does plain descent. */
 static ty_optimizer optimizer_of(const ty_interpreter *in, uint32_t bucket)
 {
     const ty_plan *plan = in->options.plan;
@@ -42,8 +42,8 @@ static ty_optimizer optimizer_of(const ty_interpreter *in, uint32_t bucket)
     return optimizer;
 }
 
-/* With several sets of weights the new ones are made in place of the oldest: those become a copy of
- * the newest, and are what an update means from here on. */
+/* With several weight versions the oldest is replaced: it becomes a copy of the newest, which the
+ * update then changes. */
 static ty_status version_renew(ty_interpreter *in, const virtual_stage_state *virtual_stage,
                                uint32_t step, uint64_t offset, uint64_t count, ty_error *error)
 {
@@ -82,8 +82,8 @@ static ty_status update_slice(ty_interpreter *in, const virtual_stage_state *vir
     return status;
 }
 
-/* Without frozen layers, so that they keep their weights whatever the optimizer decays. Layers
- * that are stored side by side are updated at once. */
+/* Skips frozen layers, so that weight decay does not change them. Layers with contiguous parameters
+ * are updated at once. */
 ty_status interpreter_update(ty_interpreter *in, uint32_t index, uint32_t step, ty_error *error)
 {
     const ty_plan *plan = in->options.plan;

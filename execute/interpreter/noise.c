@@ -1,15 +1,14 @@
 /*
- * The gradient noise scale: up to about how many samples a batch still gains. Measured for free in
- * data parallel steps, from the gradients of each replica and their sum.
+ * The gradient noise scale: the batch size up to which larger batches pay. Measured almost for free
+ * in data-parallel steps, from the gradients of each replica and their sum.
  * Source: McCandlish et al., "An Empirical Model of Large-Batch Training", 2018, appendix A.1: with
  * gradients of b and of B samples,
  *     |G|^2 = (B |G_B|^2 - b |G_b|^2) / (B - b),   S = (|G_b|^2 - |G_B|^2) / (1/b - 1/B)
  * are unbiased; the noise scale is S / |G|^2, each averaged over steps first. Both are sums over
  * parameters, so that buckets add up, each with its own b = B / replicas. A replica's gradient is
- * divided by the whole batch already: its mean over b samples is `replicas` times what it holds.
- * Tensor-parallel ranks add up what they have of the parameters. With context-parallel ranks
- * nothing is measured: each of them has the gradient of other tokens, and no replica ever has its
- * own.
+ * divided by the global batch already: the mean over its b samples is `replicas` times as large.
+ * Tensor-parallel ranks add up the squares of their shards. With context parallelism nothing is
+ * measured: each CP rank has the gradient of other tokens, and no replica ever has its own.
  */
 #include "interpreter_buckets.h"
 #include "interpreter_parallel.h"
@@ -18,18 +17,18 @@
 
 #include <math.h>
 
-/* Every so many steps: two readings of all gradients then cost less than a hundredth of what the
- * steps between read and write. */
+/* Steps between measurements: two readings of all gradients then cost less than 1% of the reads and
+ * writes of the steps between. */
 enum { NOISE_INTERVAL = 16 };
 
 struct noise_watch {
     ty_gradient_noise sums;   /* over the steps it was measured in */
     ty_noise_sample *samples; /* [sums.steps], with room for interpreter_noise_most */
-    double *own_squares;      /* [bucket]: of this rank's gradients, before they are exchanged */
+    double *own_squares;      /* [bucket]: of this rank's gradients, before they are reduced */
 };
 
-/* Tied buckets are sums over two uses, not over replicas; what a compressor loses, draws or leaves
- * for later is noise of its own. */
+/* Tied buckets are sums over two uses, not over replicas; a compressor's losses, random draws and
+ * residuals are noise of their own. */
 static bool is_measured(const ty_interpreter *in, uint32_t bucket, uint32_t step)
 {
     const ty_bucket *planned = &in->options.plan->buckets[bucket];
@@ -61,7 +60,7 @@ void interpreter_noise_after(ty_interpreter *in, uint32_t index, uint32_t step)
 
     if (!is_measured(in, index, step))
         return;
-    /* This rank's part of the means over replicas. */
+    /* This rank's contribution to the means over replicas. */
     small = replicas * in->noise->own_squares[index];
     big = interpreter_rank_square(
         in, index, interpreter_gradients_at(in, bucket->virtual_stage, step, first), first, count);
@@ -75,7 +74,7 @@ void interpreter_noise_after(ty_interpreter *in, uint32_t index, uint32_t step)
     pthread_mutex_unlock(&in->lock);
 }
 
-/* Gradients that are scaled are so by their step's factor, and an overflow is no gradient. */
+/* Scaled gradients have their step's factor, and steps with an overflow do not count. */
 void interpreter_noise_add(ty_interpreter *in, const step_control *control)
 {
     const bool is_scaled = in->options.precision == TY_PRECISION_FP16;

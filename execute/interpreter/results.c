@@ -1,4 +1,4 @@
-/* What the ranks measured, brought together on rank 0 as a run. */
+/* Measurements of all ranks, gathered on rank 0 as a run. */
 #include "results.h"
 
 #include "machine.h"
@@ -21,7 +21,7 @@ typedef struct rank_clock {
     double now_s;
 } rank_clock;
 
-/* Ranks of one host share a clock. Another host's is set by the moment all passed the barrier. */
+/* Ranks of one host share a clock. That of another host is aligned at a barrier. */
 ty_status ty_results_clock(ty_transport *transport, double *origin_s, ty_error *error)
 {
     rank_clock *clocks = ty_alloc(transport->size, sizeof *clocks);
@@ -99,7 +99,7 @@ static void timeline_rebase(ty_timeline *timeline)
     }
 }
 
-/* A rank's events are those of its first rank, its memory that of the rank with most. */
+/* A stage replica's events are those of its first rank, its memory that of the rank with most. */
 static ty_status run_collect(ty_transport *transport, uint32_t width, const rank_result *own,
                              const ty_event *events, ty_run *run, ty_error *error)
 {
@@ -126,7 +126,7 @@ done:
     return status;
 }
 
-/* The libraries, and what computed where it was not the machine itself. */
+/* Describes the libraries, and the device if the host did not compute. */
 static ty_status versions_describe(const ty_interpreter *interpreter, const ty_transport *transport,
                                    char **out, ty_error *error)
 {
@@ -197,7 +197,7 @@ static ty_status run_fill(const ty_job *job, ty_interpreter *interpreter,
     return TY_OK;
 }
 
-/* ---- Beside the checkpoint ----------------------------------------------------------------- */
+/* ---- Next to the checkpoint ---------------------------------------------------------------- */
 
 static ty_status result_path(const ty_job *job, char **out, ty_error *error)
 {
@@ -224,8 +224,7 @@ done:
     return status;
 }
 
-/* Where nobody asked for it, but where it is not lost: in a folder of its own for temporary files.
- */
+/* Saves the result in a temporary folder of its own, so that it is not lost. */
 static ty_status result_rescue(const ty_run *run, char path[RESCUE_PATH_SIZE], ty_error *error)
 {
     const char *const folders[] = {getenv("TMPDIR"), "/tmp", "/var/tmp", "/dev/shm"};
@@ -246,8 +245,8 @@ static ty_status result_rescue(const ty_run *run, char path[RESCUE_PATH_SIZE], t
     return status;
 }
 
-/* A disk that was full only at the end does not cost the training: the result goes where there is
- * room, and the failure says where. */
+/* A disk that is full at the end must not cost the training: the result goes where there is room,
+ * and the error message says where. */
 static ty_status result_save(const ty_job *job, const ty_run *run, bool *is_written,
                              ty_error *error)
 {
@@ -271,7 +270,7 @@ static ty_status result_save(const ty_job *job, const ty_run *run, bool *is_writ
                    rescued.message);
 }
 
-/* The result that lies beside the checkpoint; NULL where none can be read. */
+/* The result next to the checkpoint; NULL if none can be read. */
 static ty_status result_load(const ty_job *job, ty_run **out, ty_error *error)
 {
     ty_error unread = {0};
@@ -287,7 +286,7 @@ done:
     return status;
 }
 
-/* Whether the run got to what the job asks for. */
+/* Whether the run reached the job's steps or target. */
 static bool has_finished(const ty_job *job, const ty_run *run)
 {
     if (run->step_count == job->steps)

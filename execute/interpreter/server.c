@@ -1,4 +1,4 @@
-/* A server of gradients: see server.h. */
+/* A parameter server: see server.h. */
 #include "server.h"
 #include "collective_state.h"
 #include "interpreter_buckets.h"
@@ -9,7 +9,7 @@ typedef struct order { /* from rank 0 */
     uint32_t first, end;
 } order;
 
-/* What one replica has sent and been sent of the bucket in hand, in pieces. */
+/* Progress of one replica with the current bucket, in pieces. */
 typedef struct client {
     uint64_t awaited, arrived, added; /* awaited: receives that were started */
     uint64_t sent, taken;             /* sent: sends that were started */
@@ -29,13 +29,13 @@ typedef struct serving {
     uint32_t client_count;
     client *clients; /* by rank */
     char *landings, *sums;
-    piece *pieces; /* [piece_count] of the bucket in hand */
+    piece *pieces; /* [piece_count] of the current bucket */
     uint64_t piece_count;
     const element_type *type;
     uint32_t tag;
     order next; /* arrives while steps are served */
     ty_request *next_request;
-    bool is_told; /* `next` is there */
+    bool is_told; /* `next` has arrived */
 } serving;
 
 static ty_status out_of_memory(ty_error *error)
@@ -165,7 +165,7 @@ static void bucket_open(serving *s, uint32_t bucket, uint32_t step)
     }
 }
 
-/* What rank 0 says may come while the last steps are served. */
+/* Receives rank 0's next order, possibly while the last steps are served. */
 static ty_status next_test(serving *s, ty_error *error)
 {
     return s->is_told ? TY_OK : request_test(s, &s->next_request, &s->is_told, error);
@@ -206,7 +206,7 @@ static ty_status bucket_serve(serving *s, uint32_t bucket, uint32_t step, bool *
     return TY_OK;
 }
 
-/* ---- All of them --------------------------------------------------------------------------- */
+/* ---- All buckets --------------------------------------------------------------------------- */
 
 static ty_status next_await(serving *s, ty_error *error)
 {
@@ -240,7 +240,7 @@ static ty_status serving_open(serving *s, ty_error *error)
     s->clients = ty_alloc(s->client_count, sizeof *s->clients);
     s->landings = ty_alloc(s->client_count, window);
     s->sums = ty_alloc(1, bytes > 0 ? bytes : 1);
-    /* Every part ends with a piece that may be short. */
+    /* The last piece of every part may be short. */
     s->pieces = ty_alloc(most_parts + bytes / TY_SERVER_PIECE_BYTES + 1, sizeof *s->pieces);
     if (s->clients == NULL || s->landings == NULL || s->sums == NULL || s->pieces == NULL)
         return out_of_memory(error);

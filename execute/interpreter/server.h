@@ -2,7 +2,7 @@
  * @file server.h
  * A parameter server: a process that sums gradients and trains nothing (ty_plan_servers). It has no
  * program of its own. It takes part in every gradient reduction of every step, bucket by bucket in
- * the order of the program: it receives its shards from all replicas, adds them up in the order of
+ * the order of the program. It receives its shards from all replicas, adds them up in the order of
  * ranks, and sends the complete sum to all of them. Internal to execute/.
  *
  * Rank 0 tells servers which steps come next and when there are no more (ty_servers_tell).

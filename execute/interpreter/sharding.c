@@ -1,15 +1,15 @@
-/* ZeRO: each replica keeps a share of a bucket (Rajbhandari et al., "ZeRO", SC 2020). In the host's
- * memory arrays are as long as without; what others keep is given back to the system (`discard`),
- * optimizer state that is never touched is never handed out. In a device's memory there is nothing
- * to give back while kernels of a link may wait: it has the shares, and places where buckets are
- * whole in turns, all of it taken at the start. */
+/* ZeRO: each replica keeps a shard of a bucket (Rajbhandari et al., "ZeRO", SC 2020). In host
+ * memory arrays have their unsharded length; `discard` returns other replicas' shards to the
+ * system, which never allocates pages of optimizer state that are never touched. Device memory
+ * cannot be released while kernels of a link may wait. So it has the shards, and places that hold
+ * entire buckets in turns, all allocated at the start. */
 #include "sharding.h"
 #include "interpreter_buckets.h"
 
 enum { SHARE_TAG = 8 };
 
-/* A layer of the same stage behind the bucket uses a matrix that is owned in it. No gather of that
- * layer's bucket would bring it. */
+/* Whether a layer of the same stage after the bucket uses a matrix that the bucket owns. A gather
+ * of that layer's bucket would not include it. */
 static bool is_shared(const ty_plan *plan, const ty_bucket *bucket)
 {
     const ty_plan_stage *stage = &plan->stages[bucket->stage];
@@ -85,14 +85,15 @@ void interpreter_sharing_find(ty_interpreter *in)
 
     if (in->memory == NULL)
         return;
-    /* What passes read of 16 bits is whole with ZeRO 1 and 2, the floats that are updated never. */
+    /* With ZeRO 1 and 2 the 16-bit weights of passes are unsharded; fp32 master weights never are.
+     */
     in->shares_weights = zero == 3 || (zero > 0 && is_half);
-    /* Gradients of several micro-batches are summed before they are exchanged. */
+    /* Gradients of several micro-batches are summed before they are reduced. */
     in->shares_gradients = zero >= 2 && in->local_micro_batches == 1;
 }
 
-/* Passes go from bucket to neighbouring bucket, so two places in turns will do for all but the
- * buckets that must stay for a step; experts are there together with the bucket of their layers. */
+/* Passes go from one bucket to the next, so two places in turns suffice for all buckets except
+ * those kept for a step. Experts are needed together with the bucket of their layers. */
 static void places_give(const ty_interpreter *in, const virtual_stage_state *virtual_stage)
 {
     const ty_plan *plan = in->options.plan;
@@ -172,9 +173,9 @@ float *interpreter_bucket_gradients(const ty_interpreter *in, const bucket_state
                : interpreter_gradients(in, bucket->virtual_stage, step) + bucket->offset;
 }
 
-/* ---- Gathers and exchanges ---- */
+/* ---- Gathers and reductions ---- */
 
-/* All but where, and of which numbers. */
+/* The options except address and type. */
 static ty_collective_options gather_of(const bucket_state *bucket, uint32_t tag)
 {
     return (ty_collective_options){.kind = TY_ALL_GATHER,
@@ -216,7 +217,7 @@ bool interpreter_gather_is_done(ty_interpreter *in, const ty_instruction *gather
     return is_done;
 }
 
-/* Of an array that holds the bucket: all but the own share. */
+/* Discards other ranks' shards of a bucket in an array. */
 static void others_discard(const ty_interpreter *in, const bucket_state *bucket, float *array)
 {
     const uint64_t end = bucket->offset + bucket->count;
@@ -230,7 +231,7 @@ static void others_discard(const ty_interpreter *in, const bucket_state *bucket,
     backend->discard(bucket->virtual_stage->device, array + share_end, end - share_end);
 }
 
-/* Whether another bucket is where this one is to be. */
+/* Whether another bucket is in this one's place. */
 static bool is_place_taken(const ty_interpreter *in, const bucket_state *bucket, bool by_gradients)
 {
     for (uint32_t b = 0; b < in->options.plan->bucket_count; b++) {
@@ -279,8 +280,8 @@ void interpreter_backward_starts(ty_interpreter *in, const ty_instruction *backw
             in->buckets[b].is_made = true;
 }
 
-/* Whether a later pass uses what was gathered for this one: until it is gathered anew, or the step
- * is over. */
+/* Whether a later pass of the step uses the weights gathered for this one, before they are gathered
+ * again. */
 static bool is_used_again(const ty_interpreter *in, uint32_t bucket, const ty_instruction *pass)
 {
     const ty_instruction *end = in->program->instructions + in->program->instruction_count;
@@ -332,7 +333,7 @@ ty_status interpreter_exchange_over(ty_interpreter *in, bucket_state *bucket, ty
     return status;
 }
 
-/* Over the way that the devices' memory has. */
+/* Runs a collective over the transport or the link of the devices' memory. */
 static ty_status gather_run(ty_interpreter *in, const ty_collective_options *options,
                             ty_error *error)
 {
@@ -352,7 +353,7 @@ static ty_status gather_run(ty_interpreter *in, const ty_collective_options *opt
     return status;
 }
 
-/* All that is kept here of a stage, in `gathered`. */
+/* Reads all numbers of a stage that this rank keeps into `gathered`. */
 static ty_status kept_read(const ty_interpreter *in, virtual_stage_state *virtual_stage,
                            ty_parameter_array of, ty_error *error)
 {
@@ -446,7 +447,7 @@ static ty_status bucket_together(ty_interpreter *in, const bucket_state *bucket,
     return interpreter_gather_end(in, bucket, error);
 }
 
-/* Whether devices have room for some buckets' weights at a time. */
+/* Whether devices have room for only some buckets' weights at a time. */
 static bool takes_turns(const ty_interpreter *in)
 {
     return in->memory != NULL && in->options.plan->zero == 3;

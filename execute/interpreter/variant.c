@@ -1,4 +1,4 @@
-/* A network's weights as a variant has them when it is deployed (ty_plan.h), for a test. */
+/* A model's weights as deployed, pruned or quantized (ty_plan.h), for a test. */
 #include "variant.h"
 #include "codec_kinds.h"
 #include "sharding.h"
@@ -8,7 +8,7 @@
 
 /* ---- A matrix ------------------------------------------------------------------------------ */
 
-/* Of a magnitude's 31 bits. */
+/* Digits of a magnitude's 31 bits. */
 enum { LOW_BITS = 16, DIGITS = 1 << LOW_BITS };
 
 static uint32_t magnitude_of(float value)
@@ -19,7 +19,7 @@ static uint32_t magnitude_of(float value)
     return bits & 0x7fffffffu;
 }
 
-/* The digit that the `rank`-th smallest has; `*rank` then counts among those with that digit. */
+/* The digit of the `rank`-th smallest; `*rank` then counts among those with that digit. */
 static uint32_t digit_find(const uint64_t *counts, uint64_t *rank)
 {
     uint32_t digit = 0;
@@ -29,8 +29,8 @@ static uint32_t digit_find(const uint64_t *counts, uint64_t *rank)
     return digit;
 }
 
-/* Zeros in place of the `pruned` smallest magnitudes, of equal ones the first: floats of one sign
- * are ordered as their bits are. */
+/* Replaces the `pruned` smallest magnitudes by 0, the first ones among equals. Floats of one sign
+ * have the order of their bits. */
 static ty_status prune(float *weights, uint64_t count, uint64_t pruned, ty_error *error)
 {
     uint64_t *counts, rank = pruned, kept_equal;
@@ -48,7 +48,7 @@ static ty_status prune(float *weights, uint64_t count, uint64_t pruned, ty_error
         if (magnitude_of(weights[i]) >> LOW_BITS == high)
             counts[magnitude_of(weights[i]) & (DIGITS - 1)]++;
     threshold = high << LOW_BITS | digit_find(counts, &rank);
-    kept_equal = rank; /* so many of the threshold's are pruned */
+    kept_equal = rank; /* number of those equal to the threshold that are pruned */
     for (uint64_t i = 0; i < count; i++) {
         const uint32_t magnitude = magnitude_of(weights[i]);
         if (magnitude < threshold || (magnitude == threshold && kept_equal > 0)) {
@@ -60,7 +60,7 @@ static ty_status prune(float *weights, uint64_t count, uint64_t pruned, ty_error
     return TY_OK;
 }
 
-/* Whole multiples of the row's largest magnitude over the largest integer, to nearest. */
+/* Rounds to integer multiples of the row's largest magnitude over the largest integer. */
 static void row_quantise(float *row, uint64_t columns, float largest_integer)
 {
     float most = 0, scale;
@@ -93,7 +93,8 @@ ty_status variant_make_matrix(const ty_variant *variant, uint64_t rows, uint64_t
 
 /* ---- A stage ------------------------------------------------------------------------------- */
 
-/* The matrix that the stage has beside its layers, as a layer of another stage is tied to it. */
+/* The matrix that the stage has in addition to its layers', because it is tied to another stage's.
+ */
 static ty_status tied_make(const ty_interpreter *in, const virtual_stage_state *virtual_stage,
                            const ty_variant *variant, float *parameters, ty_error *error)
 {
@@ -151,7 +152,7 @@ static ty_status stage_make(const ty_interpreter *in, const virtual_stage_state 
 
 /* ---- A rank -------------------------------------------------------------------------------- */
 
-/* All that is kept here. */
+/* Writes all weights that this rank keeps. */
 static ty_status weights_write(const ty_interpreter *in, const virtual_stage_state *virtual_stage,
                                const float *from, uint64_t bytes, ty_error *error)
 {
@@ -175,7 +176,7 @@ static ty_status weights_write(const ty_interpreter *in, const virtual_stage_sta
     return status;
 }
 
-/* All of them, which have been brought together. */
+/* Reads all weights, which have been gathered. */
 static ty_status weights_read(const ty_interpreter *in, const virtual_stage_state *virtual_stage,
                               float *to, uint64_t bytes, ty_error *error)
 {
