@@ -1,5 +1,5 @@
-/* Compressors of gradients: the interface, and what is the same for all backends: what a compressor
- * has, when it sends what, and what it keeps. */
+/* Compressors of gradients: the interface, and the parts common to all backends: memory, phases and
+ * state. */
 #include "codec_kinds.h"
 
 #include <assert.h>
@@ -14,7 +14,7 @@ ty_element ty_codec_element(const ty_compression *compression)
 
 /* ---- Opening ------------------------------------------------------------------------------- */
 
-/* Rows are of a matrix that begins the bucket. */
+/* Rows must be those of a matrix that begins the bucket. */
 static ty_status rows_check(const ty_codec_options *o, ty_error *error)
 {
     const ty_bucket_matrix *m = o->matrices;
@@ -87,7 +87,7 @@ static uint64_t step_bytes(const ty_codec *codec, uint32_t phase)
     return ty_compression_wire_bytes(&o->compression, &codec->extent, o->member_count, phase);
 }
 
-/* NULL when there is none. */
+/* NULL when memory runs out. */
 static void *room_new(ty_codec *codec, uint64_t parts, uint64_t bytes)
 {
     if (parts > 0 && bytes > UINT64_MAX / parts)
@@ -102,7 +102,7 @@ static ty_status no_room(const ty_codec *codec, ty_error *error)
                    (unsigned long long)codec->options.count);
 }
 
-/* What a step of warm-up sends is largest in the first. */
+/* During warm-up, payloads are largest in the first step. */
 static ty_status payloads_open(ty_codec *codec, ty_error *error)
 {
     for (uint32_t p = 0; p < ty_compression_phases(&codec->options.compression); p++) {
@@ -173,7 +173,7 @@ void ty_codec_close(ty_codec *codec)
     ty_free(codec);
 }
 
-/* ---- What kinds share ---------------------------------------------------------------------- */
+/* ---- Common to kinds ----------------------------------------------------------------------- */
 
 void *codec_own_payload(const ty_codec *codec, uint32_t phase)
 {

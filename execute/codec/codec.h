@@ -5,11 +5,11 @@
  * other functions serve its compressors too, with pointers to the device's memory.
  * docs/guides/compress-gradients.md has the formulas. Internal to execute/.
  *
- * An exchange of a bucket is, for each phase, ty_codec_encode and the collective that
- * ty_codec_exchange asks for, and then ty_codec_decode, which writes the sum over the members.
- * Everything a compressor draws at random follows from its seed, the step and, where members must
- * differ, its position; nothing depends on the number of threads. All members decode the same bits;
- * powersgd's where machines have the same vector instructions.
+ * A compressed all-reduce of a bucket calls, for each phase, ty_codec_encode and the collective
+ * from ty_codec_exchange; then ty_codec_decode writes the sum over the members. All random numbers
+ * of a compressor follow from its seed, the step and, if members must differ, its position; nothing
+ * depends on the number of threads. All members decode the same bits, with powersgd only if hosts
+ * have the same vector instructions.
  *
  *   ty_codec_open(&options, &codec, error);
  *   for (phase = 0; phase < ty_compression_phases(&options.compression); phase++) {
@@ -32,12 +32,13 @@ typedef struct ty_codec_options {
     uint64_t count; /* floats of the bucket */
     uint32_t member_count, position;
     uint64_t seed; /* equal on all members */
-    /* [matrix_count], powersgd and rows, of which the first begins the bucket; borrowed for the
-     * call */
+    /* [matrix_count], powersgd and rows; for rows the first begins the bucket; borrowed for the
+     * call
+     */
     const ty_bucket_matrix *matrices;
     uint32_t matrix_count;
-    uint64_t row_room; /* rows: of the first matrix's that a payload has room for */
-    double momentum;   /* dgc: the optimizer's, which must not take it again */
+    uint64_t row_room; /* rows: number of rows of the first matrix that fit in a payload */
+    double momentum;   /* dgc: the optimizer's, which must not apply it again */
 } ty_codec_options;
 
 /** @return TY_EINVAL: parameters outside their ranges, an empty bucket, 2^32 elements or more for
@@ -45,30 +46,30 @@ typedef struct ty_codec_options {
 ty_status ty_codec_open(const ty_codec_options *options, ty_codec **out,
                         ty_error *error) TY_MUST_CHECK;
 void ty_codec_close(ty_codec *codec); /* NULL is ignored */
-/** The type of the numbers that an all-reduce of what it encodes adds. */
+/** The type of the encoded numbers that an all-reduce adds. */
 ty_element ty_codec_element(const ty_compression *compression);
 
 /**
  * Encodes a phase into the compressor's own buffer. Phase 0 begins a step and reads `gradients`,
- * [count]; a later phase reads what the collective before it left.
+ * [count]; a later phase reads the result of the collective before it.
  */
 void ty_codec_encode(ty_codec *codec, uint32_t phase, const float *gradients);
-/** What is to be exchanged after that encode: kind, data, count and element are filled in. */
+/** The collective to run after that encode: kind, data, count and element are filled in. */
 ty_collective_options ty_codec_exchange(const ty_codec *codec, uint32_t phase);
-/** Writes the sum over the members, [count], and keeps what the step lost where the compressor has
- *  error feedback. */
+/** Writes the sum over the members, [count]; with error feedback it stores the step's residual. */
 void ty_codec_decode(ty_codec *codec, float *gradients);
 /**
- * What the compressor keeps from step to step, piece by piece: for checkpoints. Zeroth: how many
- * steps it has begun, which is host memory everywhere; then what error feedback and momentum keep;
- * then factors. Pieces and their contents do not depend on the device.
- * @param data [out] valid while the compressor is open; may be written with what was read before
- *        from one of equal options
- * @return false: there is no piece of this index
+ * State of the compressor from step to step, array by array, for checkpoints. Index 0: the number
+ * of steps begun, which is in host memory on every backend; then the arrays of error feedback and
+ * momentum; then factors. Arrays and their contents do not depend on the device.
+ * @param data [out] valid while the compressor is open; a caller may write data read before from a
+ *        compressor of equal options
+ * @return false: there is no array of this index
  */
 bool ty_codec_state(ty_codec *codec, uint32_t index, void **data, uint64_t *bytes);
-/** Bytes that were allocated for state and payloads: what ty_compression_state_bytes and
- *  _payload_bytes predict. */
+/** Bytes allocated for state and payloads, as ty_compression_state_bytes and _payload_bytes
+ * predict.
+ */
 uint64_t ty_codec_memory_bytes(const ty_codec *codec);
 
 /* target += source, `count` 16-bit floats each, summed in fp32: the reducing steps of a collective.

@@ -1,8 +1,9 @@
 /*
- * Deep gradient compression: Lin et al., ICLR 2018. Momentum is taken before what is sent is
- * chosen ("momentum correction"), velocities of what was sent start anew ("factor masking"), each
- * member clips its own gradient to 1 / sqrt(members) of the norm, and the share that is sent falls
- * from a quarter to its final value over the warm-up.
+ * Deep gradient compression: Lin et al., ICLR 2018. Momentum is applied before elements are
+ * selected
+ * ("momentum correction"), and velocities of sent elements are reset ("factor masking"). Each
+ * member clips its own gradient to 1 / sqrt(members) of the norm. The share that is sent falls from
+ * a quarter to its final value over the warm-up.
  */
 #include "codec_kinds.h"
 

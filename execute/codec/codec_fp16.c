@@ -1,7 +1,7 @@
 /*
  * Gradients as IEEE 754 halves. Conversion by integer and float arithmetic without branches, after
- * F. Giesen, "Float->half variants" (public domain, 2012), so that it vectorises on any machine and
- * gives the same bits everywhere.
+ * F. Giesen, "Float->half variants" (public domain, 2012), so that it vectorizes on any CPU and
+ * gives the same bits on all of them.
  */
 #include "codec_kinds.h"
 
@@ -57,7 +57,7 @@ static void fp16_encode(ty_codec *codec, const float *gradients)
     half_from_float(codec->options.count, gradients, codec->payloads[0]);
 }
 
-/* The members' halves were summed on their way. */
+/* The all-reduce has summed the members' halves. */
 static void fp16_decode(ty_codec *codec, float *gradients)
 {
     half_to_float(codec->options.count, codec->payloads[0], gradients);

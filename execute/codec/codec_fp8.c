@@ -5,7 +5,7 @@
  */
 #include "codec_kinds.h"
 
-/* One group in a format that is a constant where this is called. */
+/* One group in a format that is a constant at each call. */
 CPU_INLINE void encode_group(uint64_t count, const float *restrict values, uint32_t fraction,
                              uint32_t bias, float largest_code, float *restrict scale,
                              uint8_t *restrict codes)

@@ -24,7 +24,7 @@ void codec_groups_encode(ty_codec *codec, const float *gradients, uint64_t group
     }
 }
 
-/* Group by group, so that the sums stay near while the members' parts are added. */
+/* Group by group, so that the sums stay in the cache while the members' summands are added. */
 void codec_groups_decode(ty_codec *codec, float *gradients, uint64_t group_bytes,
                          codec_group_add add)
 {

@@ -1,7 +1,7 @@
 /*
  * 8-bit integers with stochastic rounding: QSGD with 127 levels on each side of zero, Alistarh et
  * al., NeurIPS 2017, in groups with the largest magnitude as scale (their section 4, "bucketing").
- * Unbiased: an element is rounded up with the probability of what would be cut off.
+ * Unbiased: an element is rounded up with a probability equal to the fraction cut off.
  */
 #include "codec_kinds.h"
 

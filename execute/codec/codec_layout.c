@@ -1,4 +1,4 @@
-/* Where things lie in payloads and in what compressors keep, for every backend. */
+/* Layout of payloads and of compressors' state, for every backend. */
 #include "codec_kinds.h"
 
 uint64_t codec_group_count(const ty_codec *codec)
@@ -57,7 +57,7 @@ bool codec_next_factored(const ty_codec *codec, uint32_t *index, codec_factored 
     return false;
 }
 
-/* What is between the matrix that the last stretch ended at and the next one, or the end. */
+/* The range between the matrix at which the last range ended and the next one, or the end. */
 bool codec_next_dense(const ty_codec *codec, uint32_t *index, codec_factored *behind,
                       codec_dense *out)
 {

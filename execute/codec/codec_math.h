@@ -1,9 +1,9 @@
 /**
  * @file codec_math.h
- * What compressors compute of one element or one group: formats, random numbers, thresholds. The
- * CPU's loops (codec_*.c) and the GPU's kernels (cuda/codec_*.cu) call the same functions and are
- * compiled without contraction of products and sums, so that they make the same bits; sums over a
- * group are in one order for both. Read as C and as CUDA, there behind kernel.cuh.
+ * Arithmetic of compressors on one element or one group: formats, random numbers, thresholds. The
+ * CPU's loops (codec_*.c) and the GPU's kernels (cuda/codec_*.cu) call the same functions. Both are
+ * compiled without contraction of products and sums, and sum a group in one order, so that they
+ * give the same bits. Compiled as C and as CUDA, there after kernel.cuh.
  */
 #ifndef TY_EXECUTE_CODEC_MATH_H
 #define TY_EXECUTE_CODEC_MATH_H
@@ -40,7 +40,7 @@ CODEC_INLINE uint32_t bits_of_float(float value)
     return bits;
 }
 
-/** Bits of |value|: ordered as the magnitudes are, those of a NaN above all others. */
+/** Bits of |value|: ordered like the magnitudes, those of a NaN above all others. */
 CODEC_INLINE uint32_t codec_magnitude(float value)
 {
     return bits_of_float(value) & CODEC_MAGNITUDE;
@@ -48,8 +48,8 @@ CODEC_INLINE uint32_t codec_magnitude(float value)
 
 /* ---- Random numbers ---------------------------------------------------------------------- */
 
-/** Scrambles 32 bits so that neighbours have nothing to do with each other: "lowbias32" of C.
- *  Wellons, hash-prospector, 2018 (public domain). Two multiplications, so that it vectorises. */
+/** Scrambles 32 bits so that results of neighbors are unrelated: "lowbias32" of C. Wellons,
+ *  hash-prospector, 2018 (public domain). Two multiplications, so that it vectorizes. */
 CODEC_INLINE uint32_t codec_hash(uint32_t x)
 {
     x ^= x >> 16;
@@ -68,8 +68,8 @@ CODEC_INLINE float codec_uniform(uint32_t hash)
 
 /* ---- Sums -------------------------------------------------------------------------------- */
 
-/* A sum over a group is this many sums of every so-manieth element, and then those of each half
- * and the other until one is left: the lanes of a warp, and of vector code. */
+/* A sum over a group is this many partial sums, each of every 32nd element; then halves of them are
+ * added until one is left. They are the SIMD lanes of vector code, and the threads of a warp. */
 enum { CODEC_SUM_LANES = 32 };
 
 /* ---- Groups with a scale ----------------------------------------------------------------- */
@@ -84,17 +84,17 @@ enum {
 #define CODEC_E4M3_LARGEST 448.0f
 #define CODEC_E5M2_LARGEST 57344.0f
 #define CODEC_INT8_LARGEST 127.0f
-#define CODEC_INT8_OFFSET 128.0f /* makes what is truncated positive */
+#define CODEC_INT8_OFFSET 128.0f /* makes numbers positive before truncation */
 #define CODEC_CLIPPED_DEVIATIONS 2.5f
-/* Every code of a group without a scale: stands for nothing, and shows a scale that is NaN. */
+/* Every code of a group without a scale: it has no value, and shows a scale that is NaN. */
 enum { CODEC_NOTHING = 1, CODEC_TERNARY_PER_BYTE = 4 };
 
 enum { CODEC_FLOAT_FRACTION = 23, CODEC_FLOAT_BIAS = 127 };
 
 /**
  * The scale of a group whose largest magnitude has these bits, in a format whose largest number is
- * `largest_code`: NaN where something is not finite, 0 where there are zeros only, or numbers so
- * small that the inverse is infinite.
+ * `largest_code`: NaN if an element is not finite, 0 if all are zeros or so small that the inverse
+ * is infinite.
  */
 CODEC_INLINE float codec_scale_of(uint32_t largest, float largest_code, float *inverse)
 {
@@ -106,7 +106,7 @@ CODEC_INLINE float codec_scale_of(uint32_t largest, float largest_code, float *i
     return *inverse <= FLT_MAX ? maximum / largest_code : 0.0f;
 }
 
-/* Rounding to nearest, ties to even, of what is at most the format's largest number. */
+/* Rounds a number of at most the format's largest to nearest, ties to even. */
 CODEC_INLINE uint8_t codec_to_fp8(float value, uint32_t fraction, uint32_t bias)
 {
     const uint32_t dropped = CODEC_FLOAT_FRACTION - fraction;
@@ -133,7 +133,7 @@ CODEC_INLINE float codec_of_fp8(uint8_t code, uint32_t fraction, uint32_t bias)
     return float_of_bits(bits | ((uint32_t)code & 128u) << 24);
 }
 
-/** Rounded up with the probability of what is cut off. */
+/** Rounds up with a probability equal to the fraction cut off. */
 CODEC_INLINE uint8_t codec_to_int8(float value, float inverse, uint32_t key)
 {
     float level = value * inverse + CODEC_INT8_OFFSET + codec_uniform(codec_hash(key));
@@ -163,8 +163,7 @@ CODEC_INLINE float codec_ternary_scale(float maximum, uint64_t count, float squa
     return clip < maximum ? clip : maximum;
 }
 
-/** Two bits: sent, which it is with the probability that its magnitude is of the scale; negative.
- */
+/** Two bits: sent, with probability magnitude / scale; negative. */
 CODEC_INLINE uint8_t codec_to_ternary(float value, float scale, uint32_t key)
 {
     float share = codec_uniform(codec_hash(key)) * scale;
@@ -211,15 +210,17 @@ CODEC_INLINE uint32_t codec_digit_of(uint32_t bits, int digit)
     return bits >> codec_digit_shift(digit) & ((1u << codec_digit_bits(digit)) - 1);
 }
 
-/* Of deep gradient compression, by its authors' code (dgc/compression.py). The sample is larger
-   than 1 % where that would leave few of the largest in it. */
+/* Constants of deep gradient compression, from its authors' code (dgc/compression.py). The sample
+   is larger than 1 % if that would leave few of the largest in it. */
 #define CODEC_SAMPLED_SHARE 0.01
 #define CODEC_LEAST_SAMPLED_RANK 32
 #define CODEC_LEAST_FOUND 0.8
 #define CODEC_LOWERED_BY 0.8f
 enum { CODEC_MOST_LOWERINGS = 10 };
 
-/** Every stride-th element from a random one on, and the rank in it that stands for the k-th. */
+/** Every stride-th element from a random one on, and the rank in the sample that estimates the
+ * k-th.
+ */
 typedef struct codec_sample {
     uint64_t first, stride, count, rank;
 } codec_sample;
@@ -237,7 +238,7 @@ CODEC_INLINE codec_sample codec_sample_of(uint64_t count, uint64_t k, uint32_t k
     return sample;
 }
 
-/** The next lower threshold, where too few reached one. */
+/** The next lower threshold, if too few elements reached one. */
 CODEC_INLINE uint32_t codec_lowered(uint32_t bits)
 {
     return bits_of_float(float_of_bits(bits) * CODEC_LOWERED_BY);
@@ -248,7 +249,7 @@ CODEC_INLINE bool codec_is_enough(uint64_t reached, uint64_t k)
     return (double)reached >= CODEC_LEAST_FOUND * (double)k;
 }
 
-/** The place that random-k draws in stratum i of k. */
+/** The index that random-k draws in stratum i of k. */
 CODEC_INLINE uint64_t codec_place(uint64_t count, uint64_t k, uint64_t i, uint32_t key)
 {
     uint64_t first = i * count / k, end = (i + 1) * count / k;
@@ -256,8 +257,8 @@ CODEC_INLINE uint64_t codec_place(uint64_t count, uint64_t k, uint64_t i, uint32
     return first + ((uint64_t)codec_hash(key + (uint32_t)i) * (end - first) >> 32);
 }
 
-/** What dgc multiplies gradients with. A member's gradient is its part of the average: 1 / members
- *  of what the paper clips. */
+/** Factor of dgc's gradient clipping. A member's gradient is its summand of the average: 1 /
+ * members of the gradient that the paper clips. */
 CODEC_INLINE float codec_clipping_scale(double members, double clip_norm, double squares)
 {
     const double largest = clip_norm / sqrt(members) / members, norm = sqrt(squares);
@@ -267,18 +268,18 @@ CODEC_INLINE float codec_clipping_scale(double members, double clip_norm, double
 
 /* ---- PowerSGD ---------------------------------------------------------------------------- */
 
-/* After a projection, what is left of a vector is rounding if it is shorter than this share. */
+/* After a projection, a vector shorter than this share of its length is only rounding error. */
 #define CODEC_NO_LENGTH 1e-5f
 
-/** What makes a vector's length 1 where projections left `after` of `before`; 0: nothing is left.
- */
+/** Factor that makes a vector's length 1 if projections left `after` of `before`; 0: nothing is
+ * left. */
 CODEC_INLINE float codec_unit_scale(float before, float after)
 {
     return after > CODEC_NO_LENGTH * before ? 1.0f / after : 0.0f;
 }
 
-/** Whether a vector that got this scale has no direction of its own. NaN has no length either, but
- *  must not be drawn anew, so that it is seen. */
+/** Whether a vector with this scale has no direction of its own. NaN has no length either, but must
+ *  not be replaced by random numbers, so that it shows. */
 CODEC_INLINE bool codec_is_lost(float before, float scale)
 {
     return !(scale > 0.0f) && before >= 0.0f;

@@ -1,15 +1,15 @@
 /*
- * Signs and mean magnitudes, exchanged in two phases: Tang et al., "1-bit Adam", ICML 2021, section
- * 5, with the scale of Karimireddy et al., "Error feedback fixes SignSGD", ICML 2019, which makes
- * a contraction of it. Every member owns a part of the bucket. It sends the others' parts to them
- * in signs, sums what it is sent, and sends the sum's signs to all. What either step loses stays
- * with who lost it and is added the next time.
+ * Signs and mean magnitudes, communicated in two phases: Tang et al., "1-bit Adam", ICML 2021,
+ * section 5, with the scale of Karimireddy et al., "Error feedback fixes SignSGD", ICML 2019, which
+ * makes it a contraction. Every member owns a part of the bucket. It sends the signs of the others'
+ * parts to their owners, sums the parts that it receives, and sends the sum's signs to all. The
+ * member that encodes stores the residual of either phase and adds it in the next step.
  */
 #include "codec_kinds.h"
 
 enum { BITS = CODEC_WORD_BITS, GROUP = TY_COMPRESSION_SIGN_GROUP };
 
-/* Of the first `real` magnitudes. */
+/* Sum of the first `real` magnitudes. */
 CPU_INLINE float magnitudes_sum(uint64_t real, const float *values)
 {
     float lanes[CODEC_SUM_LANES] = {0};
@@ -25,7 +25,7 @@ CPU_INLINE float magnitudes_sum(uint64_t real, const float *values)
 
 /* ---- A group ----------------------------------------------------------------------------- */
 
-/* Takes from `values` what is sent of them; `real` of them count. */
+/* Encodes the first `real` elements of `values` and leaves the residual in them. */
 CPU_CLONES static float group_encode(uint64_t count, uint64_t real, float *restrict values,
                                      uint32_t *restrict words)
 {
@@ -81,7 +81,7 @@ static void part_add(uint64_t part, const void *payload, float *sums)
                   words + first / BITS, sums + first);
 }
 
-/* Only the first `real` elements have a place to go. */
+/* Writes only the first `real` elements; the others are padding. */
 static void part_write(uint64_t part, uint64_t real, const void *payload, float *out)
 {
     const float *scales = payload;

@@ -1,15 +1,15 @@
 /*
  * Matrices as the product of two factors of rank r: Vogels, Karimireddy and Jaggi, "PowerSGD",
  * NeurIPS 2019, algorithms 1 and 2. One step of subspace iteration from the last step's factor:
- *   P = M Q, summed;  P orthonormalised;  Q = M^T P, summed;  M^ = P Q^T;  error = M - M^ / members
- * M is a member's gradient and error. Vectors, and matrices that would not gain, are summed as they
- * are, with P. Factors are kept transposed, [rank][rows] and [rank][columns], so that all inner
- * loops are over memory in order. A factor without length, as of a gradient of zeros, is drawn
- * anew, alike on all members.
+ *   P = M Q, summed;  P orthonormalized;  Q = M^T P, summed;  M^ = P Q^T;  error = M - M^ / members
+ * M is a member's gradient plus its error. Vectors, and matrices that would not gain, are summed
+ * uncompressed, with P. Factors are stored transposed, [rank][rows] and [rank][columns], so that
+ * all inner loops access memory in order. A factor without length, as of a gradient of zeros, is
+ * replaced by random numbers, the same on all members.
  */
 #include "codec_kinds.h"
 
-/* One matrix in the hands of the loops below. */
+/* One matrix, for the loops below. */
 typedef struct factored {
     uint64_t rows, columns, rank;
     float *m;     /* [rows][columns] */
@@ -26,7 +26,7 @@ static factored matrix_at(const ty_codec *codec, const codec_factored *at)
                       .q = (float *)codec->payloads[1] + at->q};
 }
 
-/* What is in no factored matrix travels behind P. */
+/* Elements outside factored matrices follow P in the payload. */
 static float *dense_of(const ty_codec *codec)
 {
     return (float *)codec->payloads[0] + codec->extent.p_elements;
@@ -43,8 +43,9 @@ CPU_INLINE float dot(uint64_t count, const float *a, const float *b)
     return sum;
 }
 
-/* Takes the parts along the vectors before it from vector k, and its length; returns whether
-   nothing was left. */
+/* Makes vector k orthogonal to the vectors before it, of length 1; returns whether nothing was
+ * left.
+ */
 CPU_CLONES static bool project(uint64_t count, uint64_t k, float *vectors)
 {
     float *v = vectors + k * count, before = sqrtf(dot(count, v, v)), scale;
@@ -68,7 +69,7 @@ static void draw(uint64_t count, uint32_t key, float *v)
         v[i] = codec_drawn(key, i);
 }
 
-/* Gram-Schmidt. Vectors without length of their own become 0, or are drawn anew with a key. */
+/* Gram-Schmidt. Vectors without length of their own become 0, or, with a key, random. */
 static void orthonormalise(uint64_t count, uint64_t rank, float *vectors, const uint32_t *key)
 {
     for (uint64_t k = 0; k < rank; k++) {
@@ -88,7 +89,7 @@ CPU_CLONES static void multiply(const factored *a)
                 dot(a->columns, a->m + row * a->columns, a->q + k * a->columns);
 }
 
-/* Q = M^T P, four rows at a time so that Q is walked less often. */
+/* Q = M^T P, four rows at a time to read Q less often. */
 CPU_CLONES static void multiply_transposed(const factored *a)
 {
     const uint64_t columns = a->columns;
@@ -115,7 +116,7 @@ CPU_CLONES static void multiply_transposed(const factored *a)
         }
 }
 
-/* M^ = P Q^T, and M becomes what M^ / members leaves of it. */
+/* M^ = P Q^T, and M becomes the error M - M^ / members. */
 CPU_CLONES static void reconstruct(const factored *a, float members, float *restrict out)
 {
     const uint64_t columns = a->columns;

@@ -1,8 +1,8 @@
 /*
- * k places that all members draw alike, so that only values travel and are summed on their way,
- * with error feedback. Stich, Cordonnier and Jaggi, "Sparsified SGD with memory", NeurIPS 2018. The
- * bucket is cut into k equal strata and one place is drawn in each: every element has the same
- * chance, the places come in order, and memory is walked once.
+ * k random indices, the same on all members, so that only values are sent and an all-reduce sums
+ * them; with error feedback. Stich, Cordonnier and Jaggi, "Sparsified SGD with memory", NeurIPS
+ * 2018. The bucket is cut into k equal strata and one index is drawn in each: every element has the
+ * same probability, indices are ascending, and memory is read once.
  */
 #include "codec_kinds.h"
 

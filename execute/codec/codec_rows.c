@@ -1,14 +1,14 @@
 /*
- * Rows of an embedding's gradient that are not zero, with their indices: of its matrix a step
- * touches no more rows than it has tokens, so nothing is lost. What Horovod and TensorFlow do with
- * IndexedSlices; Kim et al., "Parallax", EuroSys 2019. A touched row whose gradient is zero adds
- * nothing and is not sent. What follows the matrix (positions) travels as it is.
+ * Nonzero rows of an embedding's gradient, with their indices: a step touches no more rows of its
+ * matrix than it has tokens, so nothing is lost. As in Horovod and TensorFlow with IndexedSlices;
+ * Kim et al., "Parallax", EuroSys 2019. A touched row whose gradient is zero adds nothing and is
+ * not sent. Parameters after the matrix (positions) are sent uncompressed.
  *
  * A payload is [row_room] indices, [row_room][row_elements] numbers, [dense_elements] numbers.
  */
 #include "codec_kinds.h"
 
-/* Looked at together: enough for vector code, few enough to leave a touched row early. */
+/* Elements compared at once: enough for vector code, few enough to leave a touched row early. */
 enum { ROW_BLOCK = 64 };
 
 CPU_INLINE bool is_zero(uint64_t count, const float *values)
@@ -36,8 +36,8 @@ static uint64_t matrix_elements(const ty_codec *codec)
     return codec->extent.elements - codec->extent.dense_elements;
 }
 
-/* Into `indices` and `values`, which have room for all that tokens touch. More can only be a
- * mistake of the caller; what was dropped then must not go unseen. */
+/* Fills `indices` and `values`, which have room for all rows that tokens touch. More can only be a
+ * mistake of the caller; dropped rows must then not go unnoticed. */
 CPU_CLONES static uint64_t rows_take(const ty_gradient_extent *extent, uint64_t rows,
                                      const float *matrix, uint32_t *indices, float *values)
 {
@@ -72,7 +72,7 @@ static void rows_encode(ty_codec *codec, const float *gradients)
            extent->dense_elements * sizeof *values);
 }
 
-/* Indices from other ranks are believed only if they fit. */
+/* Ignores indices from other ranks that are out of range. */
 static void member_add(const ty_codec *codec, uint32_t member, float *gradients)
 {
     const ty_gradient_extent *extent = &codec->extent;
@@ -86,7 +86,7 @@ static void member_add(const ty_codec *codec, uint32_t member, float *gradients)
     codec_add(extent->dense_elements, values + extent->row_room * columns, gradients + matrix);
 }
 
-/* Member by member, so that every sum has the same order everywhere. */
+/* Member by member, so that every sum has the same order on all ranks. */
 static void rows_decode(ty_codec *codec, float *gradients)
 {
     memset(gradients, 0, codec->options.count * sizeof *gradients);

@@ -1,11 +1,11 @@
 /*
- * Selecting the largest magnitudes. Magnitudes of floats are ordered as their bits are as integers,
- * so the k-th largest is found digit by digit, the first digit over everything and the others over
- * the few that share it: exact and linear.
+ * Selection of the largest magnitudes. Magnitudes of floats have the order of their bits as
+ * integers, so the k-th largest is found digit by digit. The first digit is counted over all
+ * elements, the others over the few that share it: exact and linear.
  */
 #include "codec_kinds.h"
 
-/* Elements looked at together: large enough for vector code, small enough to be skipped often. */
+/* Elements compared at once: large enough for vector code, small enough to be skipped often. */
 #define BLOCK 16
 
 /* Whether any of a full block's magnitudes reaches `least`. */
@@ -19,8 +19,8 @@ CPU_INLINE int32_t block_maximum(const float *values)
     return maximum;
 }
 
-/* The digit that holds the `rank`-th largest number, which is then its rank among those with that
- * digit. */
+/* The digit of the `rank`-th largest number; `*rank` becomes its rank among those with that digit.
+ */
 static uint32_t digit_find(const uint32_t *histogram, int digit, uint64_t *rank)
 {
     uint32_t at = (1u << codec_digit_bits(digit)) - 1;
@@ -30,7 +30,7 @@ static uint32_t digit_find(const uint32_t *histogram, int digit, uint64_t *rank)
     return at;
 }
 
-/* First digit over all elements. Two histograms take turns: equal digits often follow each other,
+/* First digit over all elements. Two histograms alternate: equal digits often follow each other,
  * and an increment of the same counter would wait for the one before. */
 static uint32_t first_digit(uint64_t count, const float *values, uint64_t *rank)
 {
@@ -43,7 +43,7 @@ static uint32_t first_digit(uint64_t count, const float *values, uint64_t *rank)
     return digit_find(histogram[0], 0, rank);
 }
 
-/* Magnitudes whose first digit is `first`, into the candidates. */
+/* Collects magnitudes whose first digit is `first` as candidates. */
 CPU_CLONES static uint64_t candidates_collect(uint64_t count, const float *values, uint32_t first,
                                               uint32_t *candidates)
 {
@@ -67,7 +67,7 @@ CPU_CLONES static uint64_t candidates_collect(uint64_t count, const float *value
     return found;
 }
 
-/* The digits from `digit` on of the `rank`-th largest of a list, which is used up. */
+/* The digits from `digit` on of the `rank`-th largest of a list, which it overwrites. */
 static uint32_t lower_digits(uint32_t *candidates, uint64_t count, int digit, uint64_t *rank)
 {
     uint32_t bits = 0;
@@ -106,7 +106,7 @@ CPU_CLONES static uint64_t count_from(uint64_t count, const float *values, uint3
 {
     uint64_t reached = 0;
 
-    for (uint64_t i = 0; i < count;) { /* in counters of 32 bits, which vectorise better */
+    for (uint64_t i = 0; i < count;) { /* in counters of 32 bits, which vectorize better */
         uint64_t end = count - i > UINT32_C(1) << 30 ? i + (UINT32_C(1) << 30) : count;
         uint32_t part = 0;
 #pragma omp simd reduction(+ : part)
@@ -118,7 +118,7 @@ CPU_CLONES static uint64_t count_from(uint64_t count, const float *values, uint3
     return reached;
 }
 
-/* Magnitudes of at least `least`. */
+/* Collects magnitudes of at least `least`. */
 CPU_CLONES static uint64_t reaching_collect(uint64_t count, const float *values, uint32_t least,
                                             uint32_t *found)
 {

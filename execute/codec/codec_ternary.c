@@ -1,7 +1,7 @@
 /*
  * Minus one, zero or one times the largest magnitude: TernGrad, Wen et al., NeurIPS 2017, in groups
- * in place of their layers. Elements are clipped to 2.5 deviations first, as they do; but for that
- * it is unbiased: an element is sent with the probability that its magnitude is of the scale.
+ * instead of layers. Elements are first clipped to 2.5 deviations, as in the paper. Otherwise it is
+ * unbiased: an element is sent with probability magnitude / scale.
  * Two bits each: sent, negative. Byte j of a group holds elements j, j + q, j + 2q, j + 3q, q being
  * a quarter of the group, so that packing is vector code.
  */

@@ -7,10 +7,11 @@
  * their rows of the first projection and columns of the second. A context-parallel rank has the
  * queries of its tokens, and gathers the keys and values of all.
  *
- * If there are two inputs, queries come from the second, keys and values from the first. Options:
- * rms norms of every head's queries and keys (Henry et al., "Query-key normalization", 2020, in the
- * form of Qwen3, 2025); biases of the scores by distance (cpu_relative.c); after the norms, rotary
- * position embeddings of queries and keys if the workload has a rotary base (cpu_rotary.c).
+ * If there are two inputs, queries come from the second, keys and values from the first. There are
+ * three options: rms norms of every head's queries and keys (Henry et al., "Query-key
+ * normalization", 2020, in the form of Qwen3, 2025); biases of the scores by distance
+ * (cpu_relative.c); and rotary position embeddings of queries and keys (cpu_rotary.c). The last
+ * come after the norms, if the workload has a rotary base.
  */
 #include "cpu_layer.h"
 #include "cpu_math.h"

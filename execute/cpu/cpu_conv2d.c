@@ -25,8 +25,8 @@ typedef struct convolution {
     bool has_pool, has_bias;
     bool has_product; /* its input's gradient is a product */
     cpu_pooling pool;
-    /* In the scratch, behind that of oneDNN or the product, in bytes: the images of a piece or
-     * their gradient, and a gradient that is to be added to something. */
+    /* Offsets in the scratch, after that of oneDNN or the product, in bytes: the images of a piece
+     * or their gradient, and a gradient to be added to another. */
     uint64_t images_at, sums_at;
 } convolution;
 

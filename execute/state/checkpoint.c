@@ -1,4 +1,4 @@
-/* Checkpoints: when all ranks' files are there, latest.json names them. */
+/* Checkpoints: once all ranks' files exist, latest.json names them. */
 #include "checkpoint_parts.h"
 #include "interpreter_state.h"
 
@@ -15,14 +15,14 @@ enum { DIGEST_TAG = 8 };
 
 static ty_status path_check(const char *directory, ty_error *error)
 {
-    const size_t room = 64; /* of what is added to it */
+    const size_t room = 64; /* for the parts added to it */
 
     if (strlen(directory) > CHECKPOINT_PATH_SIZE - room)
         return ty_fail(error, TY_EINVAL, "%.64s...: too long a path", directory);
     return TY_OK;
 }
 
-/* Where a checkpoint of now goes. */
+/* The place of a checkpoint of the current state. */
 static ty_status place_make(const ty_interpreter *in, ty_checkpoint_place *out, ty_error *error)
 {
     const uint64_t steps = in->controls_done - in->origin_step;
@@ -37,7 +37,7 @@ static ty_status place_make(const ty_interpreter *in, ty_checkpoint_place *out, 
 
 /* ---- One run at a time ----------------------------------------------------------------------- */
 
-/* What a run left that was killed while it wrote latest.json or result.json. */
+/* Removes files of a run that was killed while it wrote latest.json or result.json. */
 static void temporaries_remove(const char *directory)
 {
     DIR *folder = opendir(directory);
@@ -50,7 +50,7 @@ static void temporaries_remove(const char *directory)
         closedir(folder);
 }
 
-/* Who holds the lock, as they wrote it. */
+/* The holder of the lock, as it wrote itself. */
 static void holder_read(int file, char out[64])
 {
     const ssize_t length = pread(file, out, 63, 0);
@@ -67,7 +67,7 @@ static void holder_write(int file)
     gethostname(host, sizeof host - 1);
     length = snprintf(line, sizeof line, "process %ld on %s\n", (long)getpid(), host);
     if (ftruncate(file, 0) != 0 || pwrite(file, line, (size_t)length, 0) != length)
-        return; /* it only helps people */
+        return; /* it is only information for users */
 }
 
 ty_status ty_checkpoint_lock(const char *directory, int *lock, ty_error *error)
@@ -87,7 +87,7 @@ ty_status ty_checkpoint_lock(const char *directory, int *lock, ty_error *error)
         close(file);
         return ty_fail(error, TY_EIO, "%s: another run is using this folder: %s", directory,
                        holder[0] != '\0' ? holder : "it does not say which");
-    } /* a file system without locks keeps nobody out */
+    } /* a file system without locks excludes no run */
     holder_write(file);
     temporaries_remove(directory);
     *lock = file;
@@ -120,7 +120,7 @@ static bool is_step(const char *name, uint32_t *step)
     return true;
 }
 
-/* What was left by a run that ended while it wrote or removed one: all but the newest. */
+/* Removes all checkpoints but the newest: a run may have ended while it wrote or removed one. */
 static void others_remove(const ty_interpreter *in, const char *directory, uint32_t newest)
 {
     DIR *folder = opendir(directory);
@@ -170,7 +170,7 @@ ty_status ty_checkpoint_save(ty_interpreter *in, const char *directory, uint32_t
     return status;
 }
 
-/* Where the interpreter would be after as many steps. */
+/* Sets the interpreter's state as after that many steps. */
 static void step_set(ty_interpreter *in, uint32_t step)
 {
     in->controls_done = in->steps_done = in->target = step;

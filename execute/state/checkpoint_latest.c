@@ -1,4 +1,4 @@
-/* latest.json: which checkpoint is the newest, and which plans can go on from it. */
+/* latest.json: the newest checkpoint, and the plans that can resume from it. */
 #include "checkpoint_parts.h"
 
 #include <stdio.h>
@@ -7,20 +7,20 @@
 #define CHECKPOINT_SCHEMA "trainyard.checkpoint/2"
 
 enum { MAX_STEPS = 1000000000 };
-#define MAX_SAMPLES ((UINT64_C(1) << 53) - 1) /* what JSON holds exactly */
+#define MAX_SAMPLES ((UINT64_C(1) << 53) - 1) /* the largest integer that JSON stores exactly */
 
 static void latest_path(const char *directory, char *out)
 {
     snprintf(out, CHECKPOINT_PATH_SIZE, "%s/latest.json", directory);
 }
 
-/* ---- A digest of the file within it: of what it would be with zeros in its place ----------------
+/* ---- A digest of the file within it: of the text with zeros in the digest's place --------------
  */
 
 #define DIGEST_KEY "\"digest\": \""
 static const char no_digest[] = "0000000000000000000000000000000000000000000000000000000000000000";
 
-/* Where the digest begins in the file's text, 64 characters before its end; NULL: nowhere. */
+/* Start of the digest in the file's text, 64 characters before its end; NULL: not found. */
 static char *digest_place(char *text, size_t length)
 {
     char *found = NULL;
@@ -57,7 +57,7 @@ static ty_status digest_check(const char *path, char *text, size_t length, ty_er
 /* ---- The file ---------------------------------------------------------------------------------
  */
 
-/* What latest.json says. */
+/* The contents of latest.json. */
 typedef struct latest {
     ty_digest plan, state, own;
     const char *strategy;
@@ -95,7 +95,7 @@ ty_status checkpoint_latest_write(const ty_plan *plan, const char *directory,
                    .step = place->step,
                    .samples = place->samples,
                    .file_count = place->rank_count,
-                   .files = (ty_digest *)files}; /* read alone */
+                   .files = (ty_digest *)files}; /* only read */
     char path[CHECKPOINT_PATH_SIZE];
     ty_status status = ty_plan_state_digest(plan, &said.state, error);
 
@@ -143,7 +143,8 @@ static ty_status latest_read(const ty_json *root, latest *out, ty_error *error)
     return ty_json_array(root, "files", out->rank_count, out->rank_count, &files, error);
 }
 
-/* The process whose state is that of `rank`: of a replica of the same pipeline rank the same rank.
+/* The rank whose state is that of `rank`: the same one of a stage replica of the same pipeline
+ * rank.
  */
 static ty_status source_find(const ty_json *root, const latest *found, const ty_plan *plan,
                              uint32_t rank, uint32_t *out, ty_error *error)

@@ -1,5 +1,6 @@
-/* A rank's file of a checkpoint: which memory makes up its state, and how it gets to the disk and
- * back. */
+/* A rank's file of a checkpoint: the memory that makes up its state, and how it is written and
+ * read.
+ */
 #include "checkpoint_parts.h"
 #include "interpreter_buckets.h"
 #include "interpreter_watches.h"
@@ -25,12 +26,12 @@ typedef struct section_header {
     ty_digest digest;
 } section_header;
 
-/* A piece of memory that is part of the state. */
+/* A block of memory that is part of the state. */
 typedef struct section {
     void *data;
     uint64_t bytes;
     bool is_weights;         /* floats that must be finite */
-    ty_stage_device *device; /* whose memory it is; NULL: the host's */
+    ty_stage_device *device; /* that owns the memory; NULL: host memory */
 } section;
 
 typedef struct sections {
@@ -66,7 +67,7 @@ static void add(sections *s, void *data, uint64_t bytes)
     add_on(s, NULL, data, bytes, false);
 }
 
-/* Parameters [start, end) of one stage: all sets of weights, and optimizer state. */
+/* Parameters [start, end) of one stage: all weight versions, and optimizer states. */
 static void add_range(sections *s, ty_interpreter *in, const virtual_stage_state *virtual_stage,
                       uint64_t start, uint64_t end)
 {
@@ -88,7 +89,7 @@ static void add_range(sections *s, ty_interpreter *in, const virtual_stage_state
                state_bytes, false);
 }
 
-/* All of a stage but the others' shares of its sharded buckets. */
+/* All parameters of a stage except other ranks' shards of its sharded buckets. */
 static void add_virtual_stage(sections *s, ty_interpreter *in,
                               const virtual_stage_state *virtual_stage)
 {
@@ -141,7 +142,7 @@ static ty_status sections_find(ty_interpreter *in, sections *s, ty_error *error)
     return s->has_failed ? ty_fail(error, TY_ENOMEM, "out of memory for a checkpoint") : TY_OK;
 }
 
-/* What a section holds, in the host's memory; `*owned` is to be freed. */
+/* A section's data in host memory; the caller frees `*owned`. */
 static ty_status section_look(const sections *s, const section *from, const void **out,
                               void **owned, ty_error *error)
 {
@@ -226,7 +227,7 @@ static ty_status section_write(FILE *file, const sections *s, const section *fro
     void *owned;
     ty_status status;
 
-    memset(&head, 0, sizeof head); /* padding goes into the file, too */
+    memset(&head, 0, sizeof head); /* padding is written to the file, too */
     head.bytes = from->bytes;
     status = section_look(s, from, &data, &owned, error);
 
@@ -241,7 +242,7 @@ static ty_status section_write(FILE *file, const sections *s, const section *fro
     return status;
 }
 
-/* To the disk, not only to the system: only then is a rename worth anything. */
+/* Flushes the file to the disk, not only to the system, so that a rename is safe. */
 static bool file_finish(FILE *file)
 {
     const bool is_flushed = fflush(file) == 0 && fsync(fileno(file)) == 0;
@@ -258,7 +259,7 @@ static bool folder_flush(const char *path)
     return is_flushed;
 }
 
-/* What stands for the whole file. */
+/* The digest of the entire file. */
 static ty_status heads_digest(const ty_text *heads, ty_digest *out, ty_error *error)
 {
     const ty_status status = ty_text_check(heads, error);
@@ -284,7 +285,7 @@ static ty_status rank_write(const char *path, const header *head, const sections
     status = fwrite(head, sizeof *head, 1, file) == 1 ? TY_OK : TY_EIO;
     for (uint32_t i = 0; i < s->count && status == TY_OK; i++)
         status = section_write(file, s, &s->items[i], &heads, error);
-    if (status != TY_OK) { /* the first reason, not what closing makes of it */
+    if (status != TY_OK) { /* keep the first reason, not an error of closing */
         if (status == TY_EIO)
             ty_fail(error, TY_EIO, "%s: %s", temporary, strerror(errno));
         fclose(file);
@@ -319,7 +320,7 @@ static ty_status bytes_read(FILE *file, const char *path, uint32_t index, const 
     return TY_OK;
 }
 
-/* By way of the host's memory where it is a device's. */
+/* Through host memory if the section is on a device. */
 static ty_status section_read(FILE *file, const char *path, uint32_t index, const sections *s,
                               ty_text *heads, ty_error *error)
 {
@@ -371,7 +372,7 @@ static ty_status rank_read(const char *path, const header *expected, const ty_di
     return status;
 }
 
-/* A folder of a step that somebody made a link of leads to files that are none of ours. */
+/* A step's folder that was replaced by a link leads to other files. */
 static bool is_link(const char *path)
 {
     struct stat found;
@@ -397,7 +398,7 @@ void checkpoint_rank_remove(const ty_interpreter *in, const char *directory, uin
         unlink(temporary);
     }
     folder_path(directory, step, path);
-    rmdir(path); /* by the last rank to come here; the others find it not empty */
+    rmdir(path); /* succeeds on the last rank; the others find it not empty */
 }
 
 ty_status checkpoint_rank_save(ty_interpreter *in, const char *directory,

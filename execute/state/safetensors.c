@@ -67,7 +67,7 @@ static ty_status tensor_shape(const ty_json *value, safetensors_tensor *out, ty_
     return TY_OK;
 }
 
-/* @param end [out] where its numbers end, from the first tensor's */
+/* @param end [out] end of its numbers, from the first tensor's start */
 static ty_status tensor_read(const ty_json *value, const unsigned char *data, uint64_t data_bytes,
                              safetensors_tensor *out, uint64_t *end, ty_error *error)
 {
@@ -127,7 +127,7 @@ static uint64_t tensor_bytes(const safetensors_tensor *t)
     return t->elements * types[type].bytes;
 }
 
-/* All of the data belongs to tensors, each byte to one. */
+/* Checks that each byte of the data belongs to exactly one tensor. */
 static ty_status places_check(safetensors_tensor *tensors, uint64_t count,
                               const unsigned char *data, uint64_t data_bytes, const char *name,
                               ty_error *error)
@@ -272,7 +272,7 @@ static ty_status part_open(safetensors *file, part *own, const char *path, ty_er
     return part_parse(file, own, mapped, own->bytes, path, error);
 }
 
-/* Files that an index names, each once. */
+/* Files named by an index, each once. */
 typedef struct file_list {
     const char **names;
     uint32_t count;
@@ -297,7 +297,7 @@ static ty_status list_add(file_list *list, const ty_json *value, ty_error *error
     return TY_OK;
 }
 
-/* What the map says, and nothing else, is in the files, where it says. */
+/* Checks that the files contain exactly the tensors of the map, each in its file. */
 static ty_status map_check(const safetensors *file, const ty_json *map, const char *path,
                            ty_error *error)
 {
@@ -395,7 +395,7 @@ ty_status safetensors_open(const char *path, safetensors **out, ty_error *error)
     return ty_fail(error, TY_EIO, "%s: found a folder without %s or %s", path, names[0], names[1]);
 }
 
-/* ---- What is in it ---- */
+/* ---- Contents ---- */
 
 uint64_t safetensors_count(const safetensors *file)
 {

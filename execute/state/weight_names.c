@@ -4,22 +4,22 @@
 #include <stdio.h>
 #include <string.h>
 
-/* How a tensor of ours is divided among those of a file. */
+/* How a layer's tensor is split into those of a file. */
 typedef enum part {
     WHOLE,
-    TRANSPOSED, /* as Conv1D of GPT-2 has it: [in][out] */
+    TRANSPOSED, /* as in Conv1D of GPT-2: [in][out] */
     QUERIES,
     KEYS,
     VALUES,
     FIRST_HALF, /* of an mlp with a gate: the gate */
     SECOND_HALF,
-    EXPERTS /* each by itself, in its halves if it has a gate */
+    EXPERTS /* one for each expert, in halves if it has a gate */
 } part;
 
 /*
  * `layer`: '*' stands for a number from 1 on. `name`: '#' for the last such number less 1, '@' for
- * the first one. Of experts '%' for which, and the names of gate, value and product with '|'
- * between.
+ * the first one. For experts, '%' is the expert's index, and '|' separates the names of gate, value
+ * and product.
  */
 typedef struct row {
     const char *layer;
@@ -38,7 +38,7 @@ typedef struct row {
     {                                                                                              \
         layer, LAYER_RUNNING_VARIANCE, WHOLE, name ".running_var", NULL                            \
     }
-/* One name for queries, keys and values each, and the output's. */
+/* Names of queries, keys, values and the output. */
 #define ATTENTION(layer, q, k, v, o)                                                               \
     {layer, ATTENTION_PROJECT, QUERIES, q ".weight", NULL},                                        \
         {layer, ATTENTION_PROJECT, KEYS, k ".weight", NULL},                                       \
@@ -146,9 +146,9 @@ static const row resnet_rows[] = {
 static const struct {
     const char *name;
     const row *rows;
-    const char *prefix;   /* that files may leave out */
+    const char *prefix;   /* that files may omit */
     const char *sign;     /* a layer that only this family has */
-    const char *spare[6]; /* ends of the names of what files may have besides */
+    const char *spare[6]; /* ends of the names of tensors that files may also have */
 } families[WEIGHT_FAMILY_COUNT] = {
     [WEIGHTS_OWN] = {"trainyard", NULL, "", NULL, {NULL}},
     [WEIGHTS_RESNET] = {"resnet", resnet_rows, "", "stem.conv", {"num_batches_tracked"}},
@@ -173,9 +173,9 @@ const char *weight_family_name(weight_family family)
     return families[family].name;
 }
 
-/* ---- Which family ---- */
+/* ---- The family ---- */
 
-typedef struct numbers { /* that stood for the '*' */
+typedef struct numbers { /* matched by the '*' */
     uint32_t count;
     unsigned long values[2];
 } numbers;
@@ -212,7 +212,7 @@ static bool is_tied(const ty_layer *layer, uint32_t tensor)
     return tensor == 0 && layer->tied_to != TY_NO_LAYER;
 }
 
-/* Tensors of a layer, and statistics, as one device has them; 0: none. */
+/* Elements of a layer's unsharded tensor, or of its statistics; 0: none. */
 static uint64_t tensor_count(const ty_workload *w, uint32_t layer, uint32_t tensor,
                              sharded_tensor *out)
 {
@@ -231,7 +231,7 @@ static uint64_t tensor_count(const ty_workload *w, uint32_t layer, uint32_t tens
     return out->count;
 }
 
-/* Whether an mlp is of the one form that the family has. */
+/* Whether an mlp has the family's form. */
 static bool is_form(weight_family family, const ty_layer *layer)
 {
     const bool is_gated = layer->attributes[TY_IS_GATED] != 0;
@@ -241,7 +241,7 @@ static bool is_form(weight_family family, const ty_layer *layer)
     return family == WEIGHTS_LLAMA ? is_gated : !is_gated;
 }
 
-/* Whether it has a name for everything that the network has. */
+/* Whether the family has a name for every tensor of the model. */
 static bool has_all(weight_family family, const ty_workload *w)
 {
     bool has_sign = false;
@@ -296,7 +296,7 @@ static void shape_set(const ty_layer *layer, uint32_t tensor, uint64_t columns, 
     }
 }
 
-/* The index-th of the words with '|' between them, in which `form` stands around the first. */
+/* Selects the index-th of the words separated by '|'. */
 static void alternatives_take(char *name, uint32_t index)
 {
     char *first = strchr(name, '|'), *start, *end;

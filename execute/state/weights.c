@@ -1,4 +1,4 @@
-/* Weights from a file: every tensor is found before anything starts. */
+/* Weights from a file: finds every tensor before anything starts. */
 #include "weights.h"
 
 #include "safetensors.h"
@@ -37,7 +37,7 @@ void weights_count(const weights *w, uint32_t *layers, uint32_t *fresh)
 
 /* ---- Finding ---- */
 
-/* BERT's norms in checkpoints that come from TensorFlow. */
+/* Alternative names of BERT's norms in checkpoints from TensorFlow. */
 static const safetensors_tensor *norm_find(const safetensors *file, const char *name)
 {
     static const char *const ends[][2] = {{"LayerNorm.weight", "LayerNorm.gamma"},
@@ -86,7 +86,7 @@ static void shape_write(uint32_t count, const uint64_t *dimensions, char out[96]
     snprintf(out + used, 96 - used, "]");
 }
 
-/* That it is there, of the shape and of a type that is expected. */
+/* Checks that a tensor exists and has the expected shape and type. */
 static ty_status piece_check(const weights *w, const char *path, uint32_t layer,
                              const weight_piece *piece, ty_error *error)
 {
@@ -170,7 +170,7 @@ static ty_status others_check(const weights *w, const char *path, ty_error *erro
 
 /* ---- Reading ---- */
 
-/* Rows [first, first + count) of a piece, as numbers one behind the other. */
+/* Rows [first, first + count) of a piece, as consecutive numbers. */
 static void piece_read(const safetensors_tensor *from, const weight_piece *piece, uint64_t first,
                        uint64_t count, float *out)
 {

@@ -1,9 +1,9 @@
 /**
  * @file weights.h
- * Weights that go in and come out as safetensors. Internal to execute/.
+ * Reads and writes weights as safetensors. Internal to execute/.
  *
  *     TY_CHECK(weights_open(path, workload, &file, error), status, done);
- *     options.weights = weights_source(file);    // stages that are opened with it start from them
+ *     options.weights = weights_source(file);    // stages opened with it start from these weights
  *     ...
  *     weights_close(file);                       // once they are open
  */
@@ -16,10 +16,10 @@ typedef struct weights weights;
 
 /**
  * Opens a file (safetensors_open) and finds in it every tensor of the workload, by the names and in
- * the layout of weight_names.h. In a workload with frozen layers these must be there; a trained
- * layer whose tensors are absent or of another shape, as a head of other classes has, starts from
- * the seed, and tensors that belong to no layer are let be. In any other all must be there, and
- * nothing else.
+ * the layout of weight_names.h. In a workload with frozen layers the file must have those. A
+ * trained layer whose tensors are missing or of another shape, such as a head of other classes,
+ * starts from the seed, and tensors that belong to no layer are ignored. For any other workload the
+ * file must have exactly its tensors.
  * @return TY_EIO; TY_EPARSE naming the tensor that is missing, one too many or of another shape
  */
 ty_status weights_open(const char *path, const ty_workload *workload, weights **out,
@@ -32,8 +32,8 @@ void weights_close(weights *file);
 void weights_count(const weights *file, uint32_t *layers, uint32_t *fresh);
 
 /**
- * The present weights of a run, whole, whatever the plan, in fp32: gathered layer by layer on
- * process 0, which writes them. Between runs, on all ranks; statistics are averaged over replicas.
+ * Saves the current weights of a run, unsharded for any plan, in fp32: gathers them layer by layer
+ * on rank 0, which writes them. Between runs, on all ranks; statistics are averaged over replicas.
  */
 ty_status weights_save(ty_interpreter *interpreter, const char *path,
                        ty_error *error) TY_MUST_CHECK;

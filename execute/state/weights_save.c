@@ -1,4 +1,4 @@
-/* Weights out of a run, as safetensors. */
+/* Saves the weights of a run as safetensors. */
 #include "interpreter_parallel.h"
 #include "sharding.h"
 #include "weight_names.h"
@@ -43,7 +43,7 @@ static void header_write(const weight_names *names, ty_text *text)
                 offset += bytes;
             }
     ty_json_close(&writer, '}');
-    while (text->length % 8 != 0) /* so that numbers lie where processors like them */
+    while (text->length % 8 != 0) /* aligns the numbers */
         ty_text_add(text, " ");
 }
 
@@ -75,7 +75,7 @@ static void piece_make(const weight_piece *piece, const float *from, float *out)
         }
 }
 
-/* @param numbers of all tensors of the layer, one behind the other, statistics last */
+/* @param numbers of all tensors of the layer, one after the other, statistics last */
 static ty_status layer_put(const weight_names *names, uint32_t layer, const float *numbers,
                            uint64_t count, ty_file_writer *file, ty_error *error)
 {
@@ -104,7 +104,7 @@ cleanup:
     return status;
 }
 
-/* Where a layer's statistics are in those of its stage; 0 without. */
+/* Number and offset of a layer's statistics in those of its stage; 0 without. */
 static uint64_t statistics_find(const ty_plan *plan, uint32_t layer, uint64_t *offset)
 {
     const ty_layer *layers = plan->workload->layers;
@@ -120,7 +120,7 @@ static uint64_t statistics_find(const ty_plan *plan, uint32_t layer, uint64_t *o
     return own;
 }
 
-/* From the stage's first rank to the end of the text on process 0. */
+/* Appends statistics, from the first rank of the stage, to the text on rank 0. */
 static ty_status statistics_move(ty_interpreter *in, uint32_t layer, ty_text *text, ty_error *error)
 {
     const ty_plan *plan = in->options.plan;
@@ -178,7 +178,7 @@ static ty_status layers_put(ty_interpreter *in, const weight_names *names, ty_fi
         status = interpreter_weights_move(in, l, &text, error);
         if (status == TY_OK)
             status = statistics_move(in, l, &text, error);
-        if (status != TY_OK) { /* the others wait for what does not come */
+        if (status != TY_OK) { /* other ranks wait for messages that never come */
             transport->is_broken = true;
             goto cleanup;
         }

@@ -15,7 +15,7 @@
 #include <time.h>
 #include <unistd.h>
 
-#define LOOKS 8 /* within the patience */
+#define LOOKS 8 /* checks within the patience */
 
 struct ty_call_watch {
     pthread_t thread;
@@ -23,7 +23,7 @@ struct ty_call_watch {
     pthread_cond_t closing;
     bool is_closing;
     double patience_s;
-    _Atomic uint64_t number; /* of calls begun and ended: odd inside one */
+    _Atomic uint64_t number; /* calls begun plus calls ended: odd inside one */
     _Atomic clockid_t clock; /* of the thread that began the last one */
     char complaint[256];
 };
@@ -32,11 +32,11 @@ static double seconds_of(clockid_t clock)
 {
     struct timespec now = {0};
 
-    clock_gettime(clock, &now); /* of a thread that is gone: 0 */
+    clock_gettime(clock, &now); /* of a thread that has exited: 0 */
     return (double)now.tv_sec + 1e-9 * (double)now.tv_nsec;
 }
 
-/* Until the watch is closed, or it is time to look again. */
+/* Waits until the watch is closed, or it is time for the next check. */
 static bool is_closing(ty_call_watch *watch)
 {
     const double until_s = seconds_of(CLOCK_MONOTONIC) + watch->patience_s / LOOKS;
@@ -63,7 +63,7 @@ static void *look(void *argument)
         const uint64_t number = atomic_load(&watch->number);
         const double now_used_s = number % 2 != 0 ? seconds_of(atomic_load(&watch->clock)) : 0;
         const double now_s = seconds_of(CLOCK_MONOTONIC);
-        /* No thread uses more than the time there was, whatever its clock says. */
+        /* No thread uses more than the elapsed time, whatever its clock says. */
         used_s = number % 2 == 0 || number != seen
                      ? 0
                      : used_s + fmax(0, fmin(now_used_s - then_used_s, now_s - then_s));
@@ -95,7 +95,7 @@ ty_status ty_call_watch_open(double patience_s, const char *complaint, ty_call_w
     pthread_condattr_setclock(&steady, CLOCK_MONOTONIC);
     pthread_cond_init(&watch->closing, &steady);
     pthread_condattr_destroy(&steady);
-    sigfillset(&all); /* signals are other threads' */
+    sigfillset(&all); /* other threads handle signals */
     pthread_sigmask(SIG_SETMASK, &all, &before);
     code = pthread_create(&watch->thread, NULL, look, watch);
     pthread_sigmask(SIG_SETMASK, &before, NULL);

@@ -1,6 +1,7 @@
-/* Collectives as state machines over point-to-point messages. Rings and exchanges with everybody
- * are sequences of pieces (collective_pieces.c). A tree is a short list of whole messages, one
- * after the other; a hierarchy is three collectives, one after the other. */
+/* Collectives as state machines over point-to-point messages. Rings and parameter-server
+ * all-reduces are sequences of pieces (collective_pieces.c). A tree is a short list of unsplit
+ * messages, one after the other; a hierarchical all-reduce is three collectives, one after the
+ * other. */
 #include "collective_state.h"
 
 #include "codec.h"
@@ -66,7 +67,7 @@ const element_type *collective_element(ty_element element)
 
 /* ---- Tree -------------------------------------------------------------------------------- */
 
-/* Binomial: in round i members whose lowest set bit is i hand their sum to the member without that
+/* Binomial: in round i members whose lowest set bit is i send their sum to the member without that
  * bit; then the total goes back the same way. */
 static uint64_t tree_prepare(ty_collective *c)
 {
@@ -118,9 +119,9 @@ static ty_status tree_advance(ty_collective *c, bool *is_moved, ty_error *error)
     return TY_OK;
 }
 
-/* ---- All to all -------------------------------------------------------------------------- */
+/* ---- All-to-all -------------------------------------------------------------------------- */
 
-/* Bytes of a member's part, and of all before it. */
+/* Bytes of a member's part, and of all parts before it. */
 typedef struct part {
     uint64_t before, bytes;
 } part;
@@ -156,7 +157,7 @@ static ty_status round_start(ty_collective *c, ty_error *error)
     return TY_OK;
 }
 
-/* What has come must not land on what is still to go, so it is moved into place at the end. */
+/* Received data must not overwrite data still to be sent, so it is copied into place at the end. */
 static void rounds_place(ty_collective *c)
 {
     uint64_t bytes = c->count * c->type->size;
@@ -185,7 +186,7 @@ static ty_status rounds_advance(ty_collective *c, bool *is_moved, ty_error *erro
     return TY_OK;
 }
 
-/* The own part of unequal ones does not travel. */
+/* With unequal counts, a member's part for itself is copied without a message. */
 static uint64_t rounds_prepare(ty_collective *c, const ty_collective_options *options)
 {
     c->round_count = c->member_count - 1;
@@ -216,8 +217,8 @@ static int compare_placed(const void *left, const void *right)
     return a->member < b->member ? -1 : a->member > b->member;
 }
 
-/* Members by host. @return members of each host; with unequal numbers every member counts as a host
- * of its own, 1, as it does in the model (ty_rails) */
+/* Orders members by host. @return members of each host; 1 with unequal numbers: every member then
+ * counts as a host of its own, as in the cost model (ty_rails) */
 static uint32_t members_place(const ty_collective *c, const uint32_t *hosts, placed *all)
 {
     uint32_t run = 0, per_host = 0;
@@ -239,8 +240,8 @@ static uint32_t members_place(const ty_collective *c, const uint32_t *hosts, pla
     return is_equal ? per_host : 1;
 }
 
-/* Of member `own` of those in `all`: sums in its host, those of its share across hosts with the
- * members that have the same one, and sums together in the host again. */
+/* Phases of member `own` of `all`: a reduce-scatter in its host, an all-reduce of its shard across
+ * hosts with the members of the same shard, and an all-gather in its host. */
 static void phases_make(ty_collective *c, const placed *all, uint32_t per_host, uint32_t own)
 {
     const uint32_t place = own % per_host, hosts = c->member_count / per_host;
@@ -311,7 +312,7 @@ static ty_status hierarchy_prepare(ty_collective *c, const ty_collective_options
     return TY_OK;
 }
 
-/* ---- All of them ------------------------------------------------------------------------- */
+/* ---- All collectives --------------------------------------------------------------------- */
 
 static ty_status members_copy(ty_collective *c, const ty_collective_options *options,
                               ty_error *error)
@@ -332,7 +333,7 @@ static ty_status members_copy(ty_collective *c, const ty_collective_options *opt
     return TY_OK;
 }
 
-/* Elements of scratch. */
+/* Finds the elements of scratch. */
 static ty_status machine_prepare(ty_collective *c, const ty_collective_options *options,
                                  uint64_t *scratch, ty_error *error)
 {

@@ -1,6 +1,6 @@
-/* Collectives whose members send and receive pieces in a fixed order, each adding or placing what
- * comes: rings, where what is sent is what arrived one round before, and exchanges of everybody
- * with everybody, where each member sums its share for all. */
+/* Collectives whose members send and receive pieces in a fixed order, and add each received piece
+ * or copy it into place. In a ring a member sends the piece that arrived one round before. In a
+ * parameter-server all-reduce each member sums its shard for all. */
 #include "collective_state.h"
 
 enum { PIECE_BYTES = 256 * 1024 }; /* so that adding one piece overlaps the transfer of the next */
@@ -28,10 +28,10 @@ static uint64_t summed_pieces(const ty_collective *c)
 /* ---- Ring -------------------------------------------------------------------------------- */
 
 /* In round s member p sends chunk p - s and receives chunk p - s - 1, modulo the members. In an
- * all-reduce the first n - 1 rounds add, after which member p has the whole sum of chunk p + 1, and
- * the last n - 1 rounds hand the sums round; an all-gather has only those, with one chunk per
- * member. A reduce-scatter has only the first, starting one chunk before, so that member p ends
- * with the sum of chunk p. */
+ * all-reduce the first n - 1 rounds add, after which member p has the complete sum of chunk p + 1.
+ * The last n - 1 rounds pass the sums on; an all-gather has only those, with one chunk per member.
+ * A reduce-scatter has only the first, starting one chunk before, so that member p ends with the
+ * sum of chunk p. */
 static collective_piece ring_piece(const ty_collective *c, uint64_t index, uint32_t behind,
                                    uint32_t peer)
 {
@@ -51,13 +51,13 @@ static collective_piece ring_incoming(const ty_collective *c, uint64_t index)
     return ring_piece(c, index, 1, (c->position + c->member_count - 1) % c->member_count);
 }
 
-/* What goes on is what arrived one round before. */
+/* The piece to send is the one that arrived one round before. */
 static bool ring_may_send(const ty_collective *c)
 {
     return c->sends_started < c->receives_done + c->pieces_per_round;
 }
 
-/* A sum lands where the own share of that chunk was sent from n - 1 rounds before. */
+/* A sum overwrites this member's summand of that chunk, which was sent n - 1 rounds before. */
 static bool ring_may_receive(const ty_collective *c)
 {
     uint64_t summed = summed_pieces(c);
@@ -66,11 +66,11 @@ static bool ring_may_receive(const ty_collective *c)
            c->sends_done > c->receives_started - summed;
 }
 
-/* ---- Everybody with everybody ------------------------------------------------------------ */
+/* ---- Parameter-server all-reduce --------------------------------------------------------- */
 
-/* Member p serves chunk p. In round k of the first n - 1 it sends the chunk of member p + k there
- * and adds what member p - k has of its own; in the others the same ways bring the sums. Each
- * member adds in an order of its own that never changes, so that equal summands make equal bits. */
+/* Member p serves chunk p. In round k of the first n - 1 it sends chunk p + k to member p + k and
+ * adds member p - k's summand of chunk p. In the other rounds the same pairs send the sums. Each
+ * member adds in a fixed order, so that equal summands make equal bits. */
 static uint32_t servers_round(const ty_collective *c, uint64_t index)
 {
     return (uint32_t)(index / c->pieces_per_round % (c->member_count - 1)) + 1;
@@ -92,19 +92,19 @@ static collective_piece servers_incoming(const ty_collective *c, uint64_t index)
                     index % c->pieces_per_round);
 }
 
-/* The own sum is whole. */
+/* Whether this member's sum is complete. */
 static bool servers_may_send(const ty_collective *c)
 {
     return c->sends_started < summed_pieces(c) || c->receives_done >= summed_pieces(c);
 }
 
-/* The own summands are away, where the sums land. */
+/* Whether this member's summands, which the sums overwrite, have been sent. */
 static bool servers_may_receive(const ty_collective *c)
 {
     return c->receives_started < summed_pieces(c) || c->sends_done >= summed_pieces(c);
 }
 
-/* ---- Servers of their own ---------------------------------------------------------------- */
+/* ---- Dedicated servers ------------------------------------------------------------------- */
 
 static collective_piece listed_piece(const ty_collective *c, uint64_t index)
 {
@@ -117,7 +117,7 @@ static bool listed_may_send(const ty_collective *c)
     return true;
 }
 
-/* A sum lands where its summand was sent from. */
+/* A sum overwrites the summand that was sent. */
 static bool listed_may_receive(const ty_collective *c)
 {
     return c->receives_started < c->sends_done;
@@ -137,7 +137,7 @@ static char *landing_of(const ty_collective *c, uint64_t index, collective_piece
     return c->data + where.first * c->type->size;
 }
 
-/* Whether the transport adds what comes, so that it need not land elsewhere first. */
+/* Whether the transport adds received data itself, without scratch. */
 static bool is_summed_there(const ty_collective *c, uint64_t index, collective_piece where)
 {
     return index < summed_pieces(c) && collective_sums(c, where.peer);
@@ -230,7 +230,7 @@ static ty_status pieces_finish(ty_collective *c, bool *is_moved, ty_error *error
     return status;
 }
 
-/* Room for a window of what must land before it is added. */
+/* Whether pieces are received into scratch before they are added. */
 static bool needs_scratch(const ty_collective *c)
 {
     bool is_needed = false;
@@ -292,7 +292,7 @@ bool collective_server_piece(const ty_server_part *parts, uint32_t part_count,
     return false;
 }
 
-/* Servers in turn, each member beginning with another one, so that none waits for the rest. */
+/* Pieces of all servers in turn; each member begins with another server, so that none waits. */
 ty_status collective_listed_prepare(ty_collective *c, const ty_collective_options *o,
                                     ty_error *error)
 {

@@ -1,4 +1,4 @@
-/* Which way device memory travels: decided from what all ranks have, so that all decide alike. */
+/* Chooses the link for device memory from the data of all ranks, so that all choose alike. */
 #include "device_link.h"
 
 #include <stdlib.h>
@@ -8,7 +8,7 @@ enum { PLACE_TAG = 8 };
 
 typedef enum link_choice { LINK_AUTO, LINK_HOST, LINK_NCCL } link_choice;
 
-/* Where a rank computes, and what it asks for. */
+/* A rank's device and its choice of a link. */
 typedef struct rank_place {
     ty_device_identity device;
     bool can_link;
@@ -24,7 +24,7 @@ static ty_status choice_read(link_choice *out, ty_error *error)
     if (value == NULL || strcmp(value, "") == 0 || strcmp(value, "auto") == 0)
         return TY_OK;
     if (strcmp(value, "host") == 0 || strcmp(value, "mpi") == 0 || strcmp(value, "shared") == 0)
-        *out = LINK_HOST; /* which of the host's ways: transport_mpi.c */
+        *out = LINK_HOST; /* transport_mpi.c chooses over which transport */
     else if (strcmp(value, "nccl") == 0)
         *out = LINK_NCCL;
     else
@@ -119,7 +119,7 @@ ty_status ty_device_link_open(const ty_link_options *options, ty_device_link **o
 
     TY_TRY(ty_check_memory(places != NULL, error));
     TY_CHECK(places_gather(options, places, error), status, cleanup);
-    choice = places[0].choice; /* rank 0's word counts for all */
+    choice = places[0].choice; /* rank 0 decides for all */
     reason = obstacle(places, transport->size);
     if (choice == LINK_NCCL && reason != NULL)
         status = ty_fail(error, TY_EUNSUPPORTED, "no NCCL between these ranks: %s", reason);

@@ -1,5 +1,5 @@
-/* Device memory between ranks by way of the host's: out of the device, through a transport, into
- * the other device. */
+/* Device memory between ranks through host memory: copied from the device, sent over a transport,
+ * copied to the other device. */
 #include "device_link.h"
 
 typedef struct host_buffer {
@@ -18,9 +18,9 @@ typedef struct passage {
     void *host, *device;
     uint64_t bytes;
     bool is_arriving;          /* is written to the device at the end */
-    void *received;            /* of an all-to-all of unequal parts: what is, in place of `host` */
-    ty_request *message;       /* a transfer's */
-    ty_collective *collective; /* or an exchange's */
+    void *received;            /* of an all-to-all with unequal counts: written instead of `host` */
+    ty_request *message;       /* of a send or receive, */
+    ty_collective *collective; /* or of a collective */
 } passage;
 
 static const ty_device_memory *memory_of(const host_state *state)
@@ -136,7 +136,7 @@ static uint64_t rounded(uint64_t bytes)
     return room;
 }
 
-/* Brings what is sent to the host, and starts a collective on it. */
+/* Copies the data to the host and starts a collective on it. */
 static ty_status passage_start(host_state *state, passage *own, const void *device, uint64_t bytes,
                                ty_collective_options *staged, ty_error *error)
 {
@@ -233,9 +233,9 @@ static ty_status host_test(ty_device_link *link, ty_request *request, bool *is_d
     if (status == TY_OK && !*is_done)
         return TY_OK;
     if (status == TY_OK || own->collective == NULL)
-        own->message = NULL; /* a transport frees its message either way, */
+        own->message = NULL; /* a transport frees its message in both cases, */
     if (status == TY_OK)
-        own->collective = NULL; /* a collective goes only when it is done */
+        own->collective = NULL; /* a collective is freed only when it is done */
     if (status == TY_OK && own->is_arriving)
         status = memory_of(state)->write(state->options.stage, own->device,
                                          own->received != NULL ? own->received : own->host,

@@ -1,4 +1,4 @@
-/* Ranks prove to each other that they have the job's secret. Codes, keys and random numbers are
+/* Proofs between ranks that they have the job's secret. Codes, keys and random numbers are
  * libsodium's. */
 #include "job_secret.h"
 
@@ -19,9 +19,9 @@ enum {
 };
 _Static_assert((int)TY_SECRET_KEY_BYTES == (int)crypto_auth_KEYBYTES, "keys are crypto_auth's");
 
-/* ---- Where it comes from ------------------------------------------------------------------- */
+/* ---- Reading the secret -------------------------------------------------------------------- */
 
-/* @param text without a NUL at its end */
+/* @param text without a terminating NUL */
 static ty_status secret_take(ty_job_secret *out, const char *text, size_t length, const char *where,
                              ty_error *error)
 {
@@ -56,7 +56,7 @@ static ty_status file_check(int file, const char *path, ty_error *error)
 
 static ty_status file_read(ty_job_secret *out, const char *path, ty_error *error)
 {
-    char text[TY_SECRET_MOST_LENGTH + 3]; /* with a line's end, and a byte too many */
+    char text[TY_SECRET_MOST_LENGTH + 3]; /* with a newline, and one byte to detect longer ones */
     const int file = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
     size_t length = 0;
     ssize_t part = 0;
@@ -109,10 +109,10 @@ void ty_job_secret_forget(ty_job_secret *secret)
 
 /* ---- The proofs ---------------------------------------------------------------------------- */
 
-/* What a code covers. All of it is bytes, in an order that does not depend on the machine. */
+/* The text that a code covers, as bytes in an order that does not depend on the host. */
 typedef struct statement {
     char purpose[16];
-    unsigned char ranks[3][4]; /* who proves, to whom, of how many; most significant byte first */
+    unsigned char ranks[3][4]; /* prover, verifier, job size; most significant byte first */
     unsigned char of_prover[NONCE_BYTES], of_other[NONCE_BYTES];
 } statement;
 

@@ -1,4 +1,4 @@
-/* Stamps of what is to be launched in one order on all devices. */
+/* Stamps of operations that all devices launch in one order. */
 #include "launch_order.h"
 
 #include <stddef.h>
@@ -34,7 +34,7 @@ void ty_launch_decide(ty_launch_order *order, ty_launch *launch, uint64_t stamp)
     pthread_mutex_unlock(&order->lock);
 }
 
-/* The least of all: a stamp that is not decided is the least it may become. */
+/* The operation with the least stamp: an undecided stamp can only grow. */
 static const ty_launch *least(const ty_launch_order *order)
 {
     const ty_launch *found = order->first;

@@ -1,4 +1,4 @@
-/* Segments that the ranks of a host share, and their bells. What lies in them: shared_state.h. */
+/* Segments that the ranks of a host share, and their bells. Their layout: shared_state.h. */
 #define _GNU_SOURCE /* memfd_create, seals */
 #include "shared_state.h"
 
@@ -17,9 +17,9 @@
 #include <time.h>
 #include <unistd.h>
 
-/* How often a sleeper looks whether the others are still there. */
+/* Interval at which a sleeping rank checks that the others' processes exist. */
 static const int64_t check_interval_ns = 500000000;
-/* How long a launcher has to end the others before a rank says itself that one is gone. */
+/* Time for a launcher to end all ranks before a rank itself reports that one is gone. */
 static const int64_t launcher_ns = 5000000000;
 
 /* ---- Segments ---------------------------------------------------------------------------- */
@@ -46,7 +46,7 @@ static ty_status system_fail(ty_error *error, const char *what, int code)
                    "shared memory: %s: %s", what, strerror(code));
 }
 
-/* A limit on the size of files holds for these too, and would end the process. */
+/* A limit on the size of files applies to these too, and would end the process. */
 static bool is_within_limit(uint64_t bytes)
 {
     struct rlimit limit;
@@ -55,8 +55,8 @@ static bool is_within_limit(uint64_t bytes)
            limit.rlim_cur >= bytes;
 }
 
-/* All of its memory is taken here, where there may be too little of it; a later touch that found
- * none would be fatal. The seal keeps the others from making it smaller. */
+/* Allocates all memory here, where running out is an error; on a later access it would be fatal.
+ * The seal prevents the others from shrinking the file. */
 static ty_status file_make(uint64_t bytes, int *out, ty_error *error)
 {
     int file, code;
@@ -126,7 +126,7 @@ ty_status ty_shared_memory_make(uint32_t members, uint32_t own, ty_shared_memory
     TY_CHECK(segment_map(memory, own, memory->file, error), status, cleanup);
     if (getrandom(&check, sizeof check, GRND_NONBLOCK) != (ssize_t)sizeof check)
         check = (uint32_t)getpid();
-    check |= 1; /* a file of zeros is none of ours */
+    check |= 1; /* a file of zeros never matches */
     atomic_store(&memory->segments[own]->check, check);
     *address = (ty_shared_address){getpid(), memory->file, check};
     *out = memory;
@@ -137,8 +137,8 @@ cleanup:
     return status;
 }
 
-/* The other's descriptor, opened once more; whatever it may be in a process that only has the same
- * number. */
+/* Opens the other process's descriptor again; a different process with the same id may have any
+ * file there. */
 static ty_status file_open(const ty_shared_memory *memory, const ty_shared_address *address,
                            int *out, ty_error *error)
 {
@@ -216,7 +216,7 @@ void ty_shared_memory_close(ty_shared_memory *memory)
     for (uint32_t i = 0; i < TY_INBOXES; i++) {
         inbox_state *inbox = &memory->inboxes[i];
 
-        /* Those that were asked for are their owners'. */
+        /* Posted receives belong to their callers. */
         for (uint32_t m = 0; inbox->channels != NULL && m < memory->member_count; m++)
             requests_free(inbox->channels[m].early);
         ty_free(inbox->channels);
@@ -239,8 +239,8 @@ static long futex(_Atomic uint32_t *word, int what, uint32_t value, const struct
     return syscall(SYS_futex, (uint32_t *)word, what, value, longest, NULL, 0);
 }
 
-/* Whoever goes to sleep says so before the system compares what it has seen with `rings`; whoever
- * rings counts before it asks whether anybody sleeps. One of the two notices. */
+/* A thread sets `is_asleep` before the system compares `rings` with the count it has seen. A ringer
+ * increments `rings` before it reads `is_asleep`. So one of the two notices the other. */
 void shared_bell_ring(shared_bell *bell)
 {
     atomic_fetch_add(&bell->rings, 1);

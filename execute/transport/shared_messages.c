@@ -1,10 +1,10 @@
-/* Messages through the segments of shared_memory.c: out of the sender's memory into slots, out of
- * slots to where they belong. */
+/* Messages through the segments of shared_memory.c: from the sender's memory into slots, from slots
+ * to the receiver's memory. */
 #include "shared_state.h"
 
 #include <string.h>
 
-enum { RELEASES_PER_RING = 8 }; /* a sender that waits for slots is not woken for each of them */
+enum { RELEASES_PER_RING = 8 }; /* wakes a sender that waits for slots only after several */
 
 /* ---- Lists of requests, oldest first ----------------------------------------------------- */
 
@@ -44,7 +44,7 @@ static void request_free(shared_request *request)
 
 /* ---- Sending ----------------------------------------------------------------------------- */
 
-/* The first that is free, which is the likeliest to be in a cache. @return SLOTS: none */
+/* Takes the first free slot, the most likely to be in a cache. @return SLOTS: none */
 static uint32_t slot_take(shared_box *box, uint64_t bytes)
 {
     for (uint32_t slot = bytes <= SMALL_BYTES ? 0 : SMALL_SLOTS; slot < SLOTS; slot++) {
@@ -56,7 +56,7 @@ static uint32_t slot_take(shared_box *box, uint64_t bytes)
     return SLOTS;
 }
 
-/* Copies a fragment of the message and announces it. @return false: there is no slot */
+/* Copies a fragment of the message and announces it. @return false: no slot is free */
 static bool fragment_send(ty_shared_memory *memory, shared_request *send)
 {
     shared_box *box = &memory->segments[memory->own]->boxes[send->inbox];
@@ -100,9 +100,9 @@ static void all_sends_advance(ty_shared_memory *memory, uint32_t index)
         member_sends_advance(memory, index, m);
 }
 
-/* Who starves says so before it looks once more, and whoever gives a slot back does that before it
- * asks whether anybody starves. Members who leave messages in their slots until somebody asks for
- * them are told. */
+/* A sender without slots sets `is_starved` before it tries once more, and a receiver frees a slot
+ * before it reads `is_starved`. So one of the two notices the other. The sender rings members that
+ * leave its messages in slots until a receive is posted. */
 static void sends_advance(ty_shared_memory *memory, uint32_t index)
 {
     inbox_state *inbox = &memory->inboxes[index];
@@ -130,7 +130,7 @@ static void place(shared_request *receive, const char *from, uint64_t bytes)
     receive->placed += bytes;
 }
 
-/* What came before is placed now, if this is a receive. */
+/* Places data that arrived before the receive was posted. */
 static void kept_place(shared_request *receive)
 {
     if (receive->is_asked && !receive->is_bad && receive->placed < receive->moved)
@@ -166,7 +166,7 @@ static ty_status fragment_take(shared_request *message, const shared_fragment *f
     return TY_OK;
 }
 
-/* Whether what `tested` waits for lies behind what nobody asks for now. */
+/* Whether a fragment for `tested` is in the ring after one without a posted receive. */
 static bool is_behind(const shared_ring *ring, uint32_t taken, uint32_t put,
                       const shared_request *tested)
 {
@@ -175,8 +175,8 @@ static bool is_behind(const shared_ring *ring, uint32_t taken, uint32_t put,
     return taken != put;
 }
 
-/* The message that the ring's next fragment is of, if it goes where it belongs: else NULL, and it
- * stays in its slot. */
+/* The message of the ring's next fragment, if it can be placed; else NULL, and the fragment stays
+ * in its slot. */
 static shared_request *message_of(channel *from, uint32_t tag, const shared_request *tested)
 {
     shared_request *found =
@@ -187,7 +187,7 @@ static shared_request *message_of(channel *from, uint32_t tag, const shared_requ
     return found->is_asked && found->add == NULL ? found : NULL;
 }
 
-/* The same message, to be kept until somebody asks for it or it is its turn. */
+/* The same message, in a buffer until a receive is posted or its turn comes. */
 static shared_request *message_keep(channel *from, uint32_t member, uint32_t inbox, uint32_t tag)
 {
     shared_request *found =
@@ -208,7 +208,7 @@ static void message_advance(channel *from, shared_request *message)
 {
     list_remove(&from->receives, message);
     from->arriving = message->is_over ? NULL : message;
-    if (message->is_over && message->is_bad && !message->is_asked) { /* given up */
+    if (message->is_over && message->is_bad && !message->is_asked) { /* canceled */
         list_remove(&from->early, message);
         request_free(message);
     }
@@ -221,9 +221,10 @@ static void slot_release(shared_box *box, uint32_t slot, uint32_t *released)
         shared_bell_ring(&box->bell);
 }
 
-/* Takes fragments out of a member's ring. Those that nobody asks for now stay in their slots,
- * unless something else waits behind them or their sender for the slots. `tested`: NULL or a
- * receive. */
+/* Takes fragments out of a member's ring. Those without a posted receive stay in their slots,
+ * unless the tested receive waits for later ones, or their sender for slots. `tested`: NULL or a
+ * receive.
+ */
 static ty_status ring_drain(ty_shared_memory *memory, uint32_t index, uint32_t member,
                             const shared_request *tested, ty_error *error)
 {
@@ -308,7 +309,7 @@ ty_status ty_shared_send(ty_shared_memory *memory, const ty_shared_message *mess
     return TY_OK;
 }
 
-/* A message that is here, or on its way, already. */
+/* Adopts a message that has already arrived, in full or in part. */
 static shared_request *early_adopt(channel *from, const ty_shared_message *message)
 {
     shared_request *found = list_find(from->early, message->tag);
@@ -355,7 +356,7 @@ static ty_status outcome(ty_shared_memory *memory, const shared_request *own, ty
                        (unsigned long long)own->bytes);
     if (own->is_over)
         return TY_OK;
-    shared_members_check(memory); /* who waits may never sleep at a bell */
+    shared_members_check(memory); /* a waiting thread may never sleep at a bell */
     lost = atomic_load(&memory->lost);
     if (lost != 0)
         return ty_fail(error, TY_EBACKEND, "the process of local rank %u is gone", lost - 1);
@@ -399,7 +400,7 @@ void ty_shared_cancel(ty_shared_memory *memory, ty_request *request)
     if (own->is_send && list_remove(&with->sends, own))
         inbox->waiting_count--;
     list_remove(&with->receives, own);
-    if (with->arriving == own) { /* what is still to come is dropped */
+    if (with->arriving == own) { /* later fragments are dropped */
         own->is_asked = false;
         own->is_bad = true;
         list_append(&with->early, own);

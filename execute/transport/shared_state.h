@@ -1,4 +1,4 @@
-/* What lies in the segments, and what a member keeps beside them. Private to shared_*.c. */
+/* Layout of the segments, and a member's private state. Private to shared_*.c. */
 #ifndef TY_EXECUTE_SHARED_STATE_H
 #define TY_EXECUTE_SHARED_STATE_H
 
@@ -9,14 +9,14 @@
 
 enum {
     LINE_BYTES = 64, /* of a cache */
-    /* Copies through slots that stay in a core's own cache; a large one takes as long as some
-     * twenty announcements. */
+    /* Slots stay in a core's own cache; copying a large one takes as long as about twenty
+     * announcements. */
     SMALL_BYTES = 4096,
     LARGE_BYTES = 64 * 1024,
     SMALL_SLOTS = 32,
     LARGE_SLOTS = 24, /* a window of pieces of collectives, and half as much */
     SLOTS = SMALL_SLOTS + LARGE_SLOTS,
-    RING_LENGTH = 64 /* every fragment in a ring holds a slot, so that a ring is never full */
+    RING_LENGTH = 64 /* every fragment in a ring occupies a slot, so that a ring is never full */
 };
 _Static_assert(RING_LENGTH >= SLOTS, "a ring has room for all fragments of a member");
 _Static_assert((RING_LENGTH & (RING_LENGTH - 1)) == 0, "counters may wrap");
@@ -27,7 +27,7 @@ typedef struct shared_bell {
     _Alignas(LINE_BYTES) _Atomic uint32_t is_starved; /* the owner waits for slots of its own */
 } shared_bell;
 
-/* Of an inbox of the segment's owner: what it sends lies here until it is taken. */
+/* Slots of one inbox of the segment's owner: they hold its sends until the receiver takes them. */
 typedef struct shared_box {
     shared_bell bell;
     _Alignas(LINE_BYTES) _Atomic uint8_t is_taken[SLOTS];
@@ -35,14 +35,14 @@ typedef struct shared_box {
     char large[LARGE_SLOTS][LARGE_BYTES];
 } shared_box;
 
-/* Part of a message: which slot of its sender it lies in. */
+/* Part of a message, and the slot of its sender that holds it. */
 typedef struct shared_fragment {
     uint32_t tag, slot;
     uint64_t message_bytes;
     uint64_t bytes;
 } shared_fragment;
 
-/* From one member to the segment's owner. */
+/* Fragments from one member to the segment's owner. */
 typedef struct shared_ring {
     _Alignas(LINE_BYTES) _Atomic uint32_t put;   /* by the sender */
     _Alignas(LINE_BYTES) _Atomic uint32_t taken; /* by the owner */
@@ -58,34 +58,34 @@ typedef struct shared_segment {
 typedef struct shared_request {
     int path; /* TY_REQUEST_SHARED */
     bool is_send;
-    bool is_asked; /* a receive is there for it */
-    bool is_over;  /* away, or all here */
-    bool is_bad;   /* of another size than asked for, or given up: what comes is dropped */
+    bool is_asked; /* a receive is posted for it */
+    bool is_over;  /* all sent, or all received */
+    bool is_bad;   /* of another size than expected, or canceled: its data is dropped */
     uint32_t member, inbox, tag;
-    uint64_t bytes;   /* to send, or asked for */
+    uint64_t bytes;   /* to send, or expected */
     const char *from; /* of a send */
     char *to;         /* of a receive */
     ty_add add;
     uint64_t element_bytes;
-    uint64_t found_bytes; /* of the message that comes */
+    uint64_t found_bytes; /* of the arriving message */
     uint64_t moved;       /* sent, or taken out of the ring; */
-    uint64_t placed;      /* of these, where they belong; those behind are in */
+    uint64_t placed;      /* of these, copied or added to the target; the others are in */
     char *kept;           /* [found_bytes], or NULL */
     struct shared_request *next;
 } shared_request;
 
-/* With one member, in one inbox. */
+/* Messages from and to one member, in one inbox. */
 typedef struct channel {
-    shared_request *sends;    /* not away yet, oldest first */
-    shared_request *receives; /* of which nothing has come, oldest first */
-    shared_request *early;    /* came, or are coming, unasked, oldest first */
+    shared_request *sends;    /* not all sent yet, oldest first */
+    shared_request *receives; /* without any data yet, oldest first */
+    shared_request *early;    /* arrived, or arriving, before a receive; oldest first */
     shared_request *arriving; /* whose next fragment is the ring's next */
 } channel;
 
 typedef struct inbox_state {
     pthread_mutex_t lock;
     channel *channels;      /* [members] */
-    uint32_t waiting_count; /* sends that are not away yet */
+    uint32_t waiting_count; /* sends that are not all sent yet */
 } inbox_state;
 
 struct ty_shared_memory {
@@ -96,16 +96,16 @@ struct ty_shared_memory {
     int64_t *processes;        /* [members] */
     inbox_state inboxes[TY_INBOXES];
     _Atomic uint32_t lost;      /* 1 + a member whose process is gone; 0: none */
-    _Atomic int64_t checked_ns; /* when that was looked at */
-    _Atomic int64_t missed_ns;  /* since when one is gone; 0: none */
+    _Atomic int64_t checked_ns; /* time of the last check */
+    _Atomic int64_t missed_ns;  /* time at which one was found gone; 0: none */
 };
 
-/* Wakes whoever sleeps at the bell. */
+/* Wakes the thread that sleeps at the bell. */
 void shared_bell_ring(shared_bell *bell);
-/* Now and then: whether all members' processes are there. One that was killed rings no more; its
- * launcher ends the others, but not every launcher does. */
+/* Checks from time to time that all members' processes exist. A killed one does not ring, and not
+ * every launcher ends the others. */
 void shared_members_check(ty_shared_memory *memory);
-/* Where a slot of a box lies. */
+/* Address of a slot of a box. */
 char *shared_slot(shared_box *box, uint32_t slot);
 shared_ring *shared_ring_of(shared_segment *segment, uint32_t sender, uint32_t inbox);
 

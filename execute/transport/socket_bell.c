@@ -1,5 +1,5 @@
-/* Bells rung by the sockets of this process. They are watched for changes (edge-triggered): data
- * that is left unread, and sockets that nobody reads, do not ring again. */
+/* Bells rung by the sockets of this process. They are watched for changes (edge-triggered): unread
+ * data, and sockets that no thread reads, do not ring again. */
 #define _GNU_SOURCE /* ppoll */
 #include "socket_bell.h"
 #include "transport.h"
@@ -15,7 +15,7 @@
 #include <unistd.h>
 
 enum {
-    TOLD_LEAST_NS = 50000, /* the longest sleep between looks without a bell: transport.c */
+    TOLD_LEAST_NS = 50000, /* the longest sleep between polls without a bell: transport.c */
     TOLD_MOST_NS = 10000000,
     SCAN_FIRST_NS = 20000000, /* connections are made when they are first used */
     SCAN_MOST_NS = 1000000000,
@@ -27,7 +27,7 @@ typedef enum ending { ENDED_OTHERWISE, ENDED_BY_SOCKET, ENDED_BY_TIME } ending;
 typedef struct inbox_bell {
     atomic_uint wakes;
     atomic_int is_asleep;
-    int woken;   /* eventfd that a wake writes to */
+    int woken;   /* eventfd written by a wake */
     int sockets; /* epoll of the process's sockets */
     ending last; /* of the sleep before, unless it was evidence already */
     long told_ns;
@@ -100,8 +100,7 @@ static bool is_network_socket(int file)
            (domain == AF_INET || domain == AF_INET6);
 }
 
-/* Watches the sockets that have come since the last time. Those that were closed are forgotten by
- * the system. */
+/* Watches the sockets opened since the last call. The system removes closed ones. */
 static bool sockets_scan(const inbox_bell *own)
 {
     DIR *files = opendir("/proc/self/fd");
@@ -129,7 +128,7 @@ static uint64_t now_ns(void)
     return (uint64_t)now.tv_sec * SECOND_NS + (uint64_t)now.tv_nsec;
 }
 
-/* From time to time, ever less often where nothing is new. */
+/* Scans from time to time, less and less often while nothing is new. */
 static void sockets_refresh(inbox_bell *own)
 {
     const uint64_t now = now_ns();
@@ -145,7 +144,7 @@ static void sockets_refresh(inbox_bell *own)
 
 /* ---- Sleeping ---------------------------------------------------------------------------- */
 
-/* @param count 1: only a wake ends it */
+/* @param count 1: only a wake ends the sleep */
 static bool await(inbox_bell *own, nfds_t count, long longest_ns)
 {
     struct pollfd files[] = {{.fd = own->woken, .events = POLLIN},

@@ -1,5 +1,5 @@
-/* What every transport offers on top of its own messages: sleeping waits, whole messages, barrier,
- * and agreement on a failure. */
+/* Functions common to all transports: sleeping waits, blocking messages, barrier, and agreement on
+ * a failure. */
 #include "transport.h"
 
 #include <stdio.h>
@@ -11,14 +11,14 @@ enum {
     SHORTEST_NS = 5000,
     LONGEST_NS = 50000,
     STEP_NS = 5000,
-    UNTIL_RUNG_NS = 100000000, /* longer than any message takes that does not ring */
+    UNTIL_RUNG_NS = 100000000, /* longer than any message without a ring takes */
     /* Tags of set-up messages; programs use other classes, see interpreter_state.h. */
     BARRIER_TAG = 1,
     AGREE_TAG = 2
 };
 
-/* Never sched_yield: under Linux's EEVDF scheduler it puts a thread behind those that compute on
- * the same core for a whole slice (2 ms in the median where a sleep of 5 us took 33 us). */
+/* Never sched_yield: under Linux's EEVDF scheduler the thread then waits a full slice for those
+ * that compute on the same core (median 2 ms, against 33 us for a sleep of 5 us). */
 long ty_backoff_next(ty_backoff *backoff)
 {
     long delay;
@@ -147,8 +147,8 @@ ty_status ty_transport_barrier(ty_transport *transport, ty_error *error)
                              error);
 }
 
-/* Everyone's status first, which is all that is exchanged when nothing went wrong; then the
- * messages, of which the lowest failed rank's counts. */
+/* Gathers all ranks' statuses, which suffices if none failed; then the messages, of which it
+ * returns the lowest failed rank's. */
 ty_status ty_transport_agree(ty_transport *transport, ty_status status, ty_error *error)
 {
     ty_status agreed = TY_OK;

@@ -1,6 +1,6 @@
-/* The "local" transport: ranks are threads of one process. A hub of mailboxes under one lock: a
- * message whose receive is already there is copied into place, another is kept as a copy until its
- * receive comes, so that a send never waits. Lets whole plans run in a test without mpirun, and
+/* The "local" transport: ranks are threads of one process. It is a hub of mailboxes under one lock.
+ * A message whose receive is posted is copied into place; another is stored as a copy until its
+ * receive is posted, so that a send never waits. Tests can run entire plans without mpirun, and
  * under the thread sanitizer. */
 #include "transport.h"
 
@@ -13,7 +13,7 @@ typedef struct message {
     struct message *next; /* in the mailbox; NULL once matched */
     uint32_t peer, tag;   /* peer: the sender, in the receiver's mailbox */
     uint64_t bytes;
-    void *buffer; /* of a receive: the caller's; of a kept send: the copy behind it */
+    void *buffer; /* of a receive: the caller's; of a stored send: the copy after it */
     bool is_done, is_bad;
     uint64_t found_bytes; /* of a message that did not fit */
 } message;
@@ -30,12 +30,12 @@ typedef struct mailbox {
 
 typedef struct hub {
     pthread_mutex_t lock;
-    uint32_t size, open_count, made; /* mailboxes that are made */
+    uint32_t size, open_count, made; /* made: mailboxes created so far */
     bool is_broken;
     mailbox *mailboxes; /* [size] by receiver */
 } hub;
 
-/* Takes the oldest message of (peer, tag) out of a list. */
+/* Removes the oldest message of (peer, tag) from a list. */
 static message *list_take(message **list, uint32_t peer, uint32_t tag)
 {
     for (; *list != NULL; list = &(*list)->next) {
@@ -90,7 +90,7 @@ static void ring(bell *own)
     (void)pthread_cond_broadcast(&own->rung);
 }
 
-/* A message and, for a send that is kept, room for its copy behind it. */
+/* A message, followed by room for its copy if it is a stored send. */
 static message *message_new(uint32_t peer, uint32_t tag, void *buffer, uint64_t bytes,
                             uint64_t copied)
 {
@@ -260,7 +260,7 @@ static ty_status bells_make(mailbox *box)
     return TY_ENOMEM;
 }
 
-/* ---- Together ---- */
+/* ---- All ranks ---- */
 
 static void hub_free(hub *shared)
 {

@@ -1,6 +1,6 @@
 /* The "mpi" transport: ranks are the processes of MPI_COMM_WORLD. The only file that calls MPI.
- * Between ranks of one host messages go through shared memory (shared_memory.h) where all of them
- * have it. Where none do, MPI's sockets wake who waits (socket_bell.h). */
+ * Messages between ranks of one host go through shared memory (shared_memory.h) if all of them have
+ * it. If none do, MPI's sockets wake waiting threads (socket_bell.h). */
 #include "call_watch.h"
 #include "job_secret.h"
 #include "shared_memory.h"
@@ -13,9 +13,9 @@
 #include <string.h>
 
 #define NOT_HERE UINT32_MAX             /* a rank of another host */
-#define PIECE_BYTES (UINT64_C(1) << 30) /* counts are ints: longer messages go in pieces */
+#define PIECE_BYTES (UINT64_C(1) << 30) /* counts are ints: longer messages are split */
 #define PROOF_PATIENCE_S 30.0           /* all ranks are started when MPI is */
-#define CALL_PATIENCE_S 15.0            /* of processor time, in a call that does not wait */
+#define CALL_PATIENCE_S 15.0            /* of CPU time, in a call that does not wait */
 
 enum { REQUEST_MPI = TY_REQUEST_SHARED + 1 };
 
@@ -23,7 +23,7 @@ typedef struct message {
     int path; /* REQUEST_MPI */
     int piece_count;
     uint32_t inbox;
-    bool is_looked_for; /* in vain, before */
+    bool is_looked_for; /* an earlier poll did not find it */
     MPI_Request pieces[];
 } message;
 
@@ -42,7 +42,7 @@ typedef struct mpi_state {
     ty_shared_memory *shared; /* NULL: everything goes through MPI */
     bool is_sharing;          /* `shared` is used */
     ty_socket_bell *sockets;  /* NULL: the system has none */
-    uint32_t *members;        /* [size]: a rank's place among those of this host, or NOT_HERE */
+    uint32_t *members;        /* [size]: a rank's index among those of this host, or NOT_HERE */
 } mpi_state;
 
 static void lock(const ty_transport *transport)
@@ -143,7 +143,7 @@ static ty_status mpi_receive(ty_transport *transport, uint32_t from, uint32_t ta
     return TY_OK;
 }
 
-/* What the sockets' bell learns from. */
+/* Reports to the sockets' bell, which learns from it. */
 static void message_found(const ty_transport *transport, const message *own)
 {
     const mpi_state *state = transport->state;
@@ -270,7 +270,7 @@ static uint32_t shared_bell(ty_transport *transport, uint32_t inbox)
 static void shared_sleep(ty_transport *transport, uint32_t inbox, uint32_t seen, long quiet_ns,
                          long longest_ns)
 {
-    (void)quiet_ns; /* it rings for nothing else than what is waited for */
+    (void)quiet_ns; /* it rings only for expected messages */
     ty_shared_sleep(shared_of(transport), inbox, seen, longest_ns);
 }
 
@@ -313,7 +313,7 @@ static long socket_told_ns(const ty_transport *transport, uint32_t inbox)
 
 typedef enum link_choice { LINK_AUTO, LINK_MPI, LINK_SHARED, LINK_WRONG } link_choice;
 
-/* The values for devices (device_link.c) leave the host's own way as it is. */
+/* The values for devices (device_link.c) do not change the host's transport. */
 static link_choice choice_read(ty_error *error)
 {
     static const struct {
@@ -331,7 +331,7 @@ static link_choice choice_read(ty_error *error)
     return LINK_WRONG;
 }
 
-/* What a rank of a host has to say to the others before they share memory. */
+/* Data that the ranks of a host send each other before they share memory. */
 typedef struct introduction {
     uint32_t rank;
     ty_status status; /* of its choice and its segment */
@@ -354,7 +354,7 @@ static ty_status members_find(ty_transport *transport, const introduction *all, 
     return TY_OK;
 }
 
-/* The first failure among them, or all joined. */
+/* Joins all segments, or returns the first failure among the ranks. */
 static ty_status segments_join(ty_shared_memory *memory, const introduction *all, uint32_t count,
                                ty_error *error)
 {
@@ -368,7 +368,7 @@ static ty_status segments_join(ty_shared_memory *memory, const introduction *all
     return ty_shared_memory_join(memory, addresses, error);
 }
 
-/* A segment of this rank's own, unless it does not want one. */
+/* Creates this rank's segment, unless its choice is MPI. */
 static void introduce(const ty_transport *transport, uint32_t count, introduction *own,
                       ty_shared_memory **memory)
 {
@@ -384,7 +384,7 @@ static void introduce(const ty_transport *transport, uint32_t count, introductio
             ty_shared_memory_make(count, transport->local_rank, memory, &own->address, &own->error);
 }
 
-/* Whether all ranks of the host have joined; what one of them lacks, none uses. */
+/* Whether all ranks of the host have joined; else none uses shared memory. */
 static ty_status host_agree(MPI_Comm host, ty_status own, bool *is_shared_by_all, ty_error *error)
 {
     int worst = (int)own, code = MPI_Allreduce(MPI_IN_PLACE, &worst, 1, MPI_INT, MPI_MAX, host);
@@ -393,8 +393,8 @@ static ty_status host_agree(MPI_Comm host, ty_status own, bool *is_shared_by_all
     return code == MPI_SUCCESS ? TY_OK : mpi_fail(error, "MPI_Allreduce", code);
 }
 
-/* The ranks of one host make segments, tell each other where these are, and join them. Where that
- * fails everything goes through MPI, unless shared memory was asked for by name. */
+/* The ranks of one host create segments, send each other the addresses, and join them. If that
+ * fails, all messages go through MPI, unless the user required shared memory. */
 static ty_status host_join(ty_transport *transport, MPI_Comm host, uint32_t count,
                            introduction *all, ty_error *error)
 {
@@ -455,7 +455,7 @@ static ty_status host_find(ty_transport *transport, ty_error *error)
     return status;
 }
 
-/* ---- Life -------------------------------------------------------------------------------- */
+/* ---- Opening and closing ----------------------------------------------------------------- */
 
 static void state_free(mpi_state *state)
 {
@@ -467,7 +467,7 @@ static void state_free(mpi_state *state)
     ty_free(state);
 }
 
-/* MPI_Finalize of most libraries spins until the slowest rank is there, so sleep first. */
+/* MPI_Finalize of most libraries spins until the slowest rank arrives, so sleep first. */
 static void mpi_close(ty_transport *transport)
 {
     const mpi_state *state = transport->state;
@@ -508,16 +508,16 @@ static mpi_state *state_new(void)
     return state;
 }
 
-/* What of MPI's ways suits ranks that share cores and slow networks. */
+/* Configures MPI for ranks that share cores and for slow networks. */
 static void mpi_configure(void)
 {
     /* With more ranks than cores Open MPI would call sched_yield in every test that finds nothing,
-     * which can cost a scheduler's slice; whoever tests here sleeps in between anyway. */
+     * which can cost a scheduler's slice; all callers sleep between tests anyway. */
     setenv("OMPI_MCA_mpi_yield_when_idle", "0", 1);
-    /* Over TCP, messages above this first ask whether they are expected, and on a slow link the
-     * question waits behind what is being sent the other way. Pieces of collectives never ask: with
-     * Open MPI's 64 KiB an all-reduce of 1.7 MB over 100 Mb/s takes 1.7 times as long
-     * (tests/testbed). What the user has set stays. */
+    /* Over TCP, messages above this size need a rendezvous, which on a slow link waits for the data
+     * in the other direction. Pieces of collectives stay below: with Open MPI's 64 KiB an
+     * all-reduce of 1.7 MB over 100 Mb/s takes 1.7 times as long (tests/testbed). A value set by
+     * the user has precedence. */
     setenv("OMPI_MCA_btl_tcp_eager_limit", "524288", 0);
     setenv("OMPI_MCA_btl_tcp_max_send_size", "524288", 0);
 }
@@ -559,12 +559,12 @@ ty_status ty_transport_mpi(ty_transport **out, ty_error *error)
              rank, CALL_PATIENCE_S);
     TY_CHECK(ty_call_watch_open(CALL_PATIENCE_S, complaint, &state->watch, error), status,
              finalize);
-    if (secret.is_set) /* not to be finalized: a stranger would be waited for */
+    if (secret.is_set) /* do not finalize: it would wait for a stranger */
         TY_CHECK(ty_job_secret_prove(&secret, transport, PROOF_PATIENCE_S, error), status, cleanup);
     if (ty_socket_bell_open(&state->sockets, &no_bell) != TY_OK)
-        state->sockets = NULL; /* it is looked for messages instead */
+        state->sockets = NULL; /* messages are polled instead */
     ty_transport_mpi_share(transport, false);
-    ty_call_watch_begin(state->watch); /* all others are there: they are waited for shortly */
+    ty_call_watch_begin(state->watch); /* all other ranks exist, so the wait is short */
     status = host_find(transport, error);
     ty_call_watch_end(state->watch);
     TY_CHECK(status, status, finalize);

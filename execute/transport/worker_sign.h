@@ -1,11 +1,13 @@
 /**
  * @file worker_sign.h
- * What a worker leaves for whoever started it: see TY_WORKER_SIGNS. Internal to execute/.
+ * Signs that a worker leaves for its launcher: see TY_WORKER_SIGNS. Internal to execute/.
  */
 #ifndef TY_WORKER_SIGN_H
 #define TY_WORKER_SIGN_H
 
-/** @param sign TY_WORKER_BEGUN, TY_WORKER_SAID, ... Nothing where nobody asked for signs. */
+/** Does nothing if the launcher requested no signs. @param sign TY_WORKER_BEGUN, TY_WORKER_SAID,
+ * ...
+ */
 void ty_worker_sign(const char *sign);
 
 #endif
