@@ -1,7 +1,7 @@
 /**
  * @file ty_convergence.h
- * How many steps a network needs to reach its target, and how long that takes: what the global
- * batch, late gradients and compressed gradients cost or save beside the step time.
+ * Steps and time that a model needs to reach its target. Besides the step time these depend on the
+ * global batch size, on gradient staleness and on gradient compression.
  *
  *     ty_convergence *task = NULL;
  *     TY_CHECK(ty_convergence_open("resnet50-imagenet", &task, error), status, cleanup);
@@ -25,7 +25,7 @@
 
 /* ---- Intervals --------------------------------------------------------------------------- */
 
-/** A positive figure that is believed to lie in [low, high] eight times in ten. */
+/** A positive figure with its 80 % prediction interval [low, high]. */
 typedef struct ty_interval {
     double low, expected, high;
 } ty_interval;
@@ -39,8 +39,8 @@ ty_interval ty_interval_of_deviation(double expected, double log_deviation);
 ty_interval ty_interval_product(ty_interval a, ty_interval b);
 ty_interval ty_interval_scale(ty_interval a, double factor);
 /**
- * Geometric mean of independent estimates of one positive figure. Its deviation is the larger of
- * what theirs say and of what they scatter by, over the root of their number.
+ * Geometric mean of independent estimates of one positive figure. Its log deviation is the larger
+ * of their mean deviation and their scatter, divided by the square root of their number.
  * @param count >= 1
  */
 ty_interval ty_interval_mean(const ty_interval *estimates, uint32_t count);
@@ -60,12 +60,12 @@ typedef enum ty_scaling_rule {
 } ty_scaling_rule;
 const char *ty_scaling_rule_name(ty_scaling_rule rule); /* "linear", "sqrt" */
 
-/** What a calibration run found a compressor to cost: see ty_compression_cost. */
+/** Cost of a compressor, measured in a calibration run: see ty_compression_cost. */
 typedef struct ty_compressor_calibration {
     ty_compression compression;
     double distortion; /* |Cg - g|^2 / |g|^2 of a rank's gradients, mean over steps; NaN: unknown */
-    ty_interval lag;   /* updates that training is behind; >= 0; of those with error feedback */
-    ty_interval factor; /* on steps; > 0; of the others, whose losses are never made good */
+    ty_interval lag;   /* with error feedback: delay of training in updates; >= 0 */
+    ty_interval factor; /* without error feedback: factor on steps; > 0 */
 } ty_compressor_calibration;
 
 /** One task: workload, data set, target. */
@@ -86,19 +86,19 @@ typedef struct ty_convergence {
     bool has_temperature_cost;    /* only with a batch */
     ty_interval temperature_cost; /* of that rate and batch: see ty_temperature_multiplier */
     bool has_staleness;
-    ty_interval staleness; /* updates that training is behind for each that gradients are late */
+    ty_interval staleness; /* delay of training in updates, per update of gradient staleness */
     uint32_t compressor_count;
     ty_compressor_calibration *compressors; /* owned */
 } ty_convergence;
 
 /**
- * A task of the catalogue by its name, or a `trainyard.calibration/1` file: its "convergence"
- * member and what it has of "staleness" and "compression" (docs/design/convergence-model.md).
+ * Opens a task of the catalogue by its name, or a `trainyard.calibration/1` file: its member
+ * "convergence" and, if present, "staleness" and "compression" (docs/design/convergence-model.md).
  * @return TY_EIO naming the closest task for an unknown name; TY_EPARSE for bad content.
  */
 ty_status ty_convergence_open(const char *name_or_path, ty_convergence **out,
                               ty_error *error) TY_MUST_CHECK;
-/** The catalogue's task for a workload of the zoo; TY_EIO where there is none. */
+/** The catalogue's task for a workload of the zoo; TY_EIO if there is none. */
 ty_status ty_convergence_of_workload(const char *workload, ty_convergence **out,
                                      ty_error *error) TY_MUST_CHECK;
 ty_status ty_convergence_from_json(const ty_json *object, ty_convergence **out,
@@ -110,8 +110,8 @@ void ty_convergence_free(ty_convergence *task);
 
 /** Steps to target, with the learning rate that ty_learning_rate has for the batch; batch > 0. */
 double ty_convergence_steps(const ty_convergence *task, double batch);
-/** Samples to target with its interval, wider by a factor two a doubling (as a log deviation of
- * TY_EXTRAPOLATION_DEVIATION each) outside the range of the task's figures. */
+/** Samples to target with their interval. The interval widens by a log deviation of
+ * TY_EXTRAPOLATION_DEVIATION per doubling of the batch outside the range of the task's figures. */
 ty_interval ty_convergence_samples(const ty_convergence *task, double batch);
 #define TY_EXTRAPOLATION_DEVIATION 0.1
 
@@ -120,35 +120,35 @@ ty_interval ty_convergence_samples(const ty_convergence *task, double batch);
  * temperature cost:
  *     exp(c (k - 1)),  k = (B0 + N) / (B + N)
  * The temperature of a training is its learning rate over its batch (McCandlish et al., appendix C;
- * Mandt, Hoffman and Blei 2017, arXiv:1704.04289). At a rate that is small beside what is stable,
- * noise raises the loss by a share in proportion to it, whatever the batch, and where losses fall
- * as a power of steps x rate, log(steps x rate) grows in proportion: by c at the calibration's
- * temperature. k is the temperature at B, over the calibration's, with the rate of
- * ty_learning_rate; of Adam that of the rate over the root mean square of the gradients, which
- * comes to the same. 1 where no c was measured.
+ * Mandt, Hoffman and Blei 2017, arXiv:1704.04289). At a rate far below the largest stable one,
+ * noise raises the loss by a share in proportion to the temperature, whatever the batch. If losses
+ * fall as a power of steps x rate, log(steps x rate) grows in proportion too: by c at the
+ * calibration's temperature. k is the temperature at B over the calibration's, with the rate of
+ * ty_learning_rate. For Adam the rate is divided by the root mean square of the gradients, which
+ * gives the same k. Returns 1 if no c was measured.
  */
 ty_interval ty_temperature_multiplier(const ty_convergence *task, double batch);
 /**
- * Factor on steps where training goes at `share` of ty_learning_rate's rate for its batch: as many
- * steps x rate as far, and what noise costs at that temperature,
+ * Factor on steps if training uses `share` of ty_learning_rate's rate for its batch: the same steps
+ * x rate, and the cost of noise at that temperature,
  *     exp(c k (share - 1)) / share,  k = (B0 + N) / (B + N)
- * which at share 1/2 is what a calibration measures c by. The rate is that of the calibration's
- * momentum m: r (1 - m) / (1 - m') of another, m'.
+ * A calibration measures c at share 1/2. The rate is that of the calibration's momentum m: r (1 -
+ * m) / (1 - m') of another, m'.
  * @param share > 0
  */
 ty_interval ty_rate_multiplier(const ty_convergence *task, double batch, double share);
 #define TY_TEMPERATURE_COST_MOST 10.0 /* 22026 times the steps: no calibration would have ended */
 
-/** One batch size and what it took. */
+/** One batch size and the samples to target with it. */
 typedef struct ty_convergence_point {
     double batch, samples; /* > 0 */
     double weight;         /* e.g. the square root of the number of runs; > 0 */
 } ty_convergence_point;
 
 /**
- * The law through points: least weighted squares of log(samples). N by golden section over its
+ * Fits the law to points by weighted least squares of log(samples). N by golden section over its
  * log between a hundredth of the smallest batch and a hundred times the largest, E in closed form.
- * Where the points show no growth N is the upper end: a lower bound of the noise scale.
+ * If the points show no growth, N is the upper end, a lower bound of the noise scale.
  * @param count at least 1; with one batch size only N is `assumed_noise`, which must then be > 0
  * @param rms_log_error [out] weighted, over the points
  */
@@ -157,15 +157,15 @@ ty_status ty_convergence_fit(const ty_convergence_point *points, uint32_t count,
                              double *minimum_samples, double *rms_log_error,
                              ty_error *error) TY_MUST_CHECK;
 
-/** What others reached the target with, at several batch sizes. */
+/** Published samples to target at several batch sizes. */
 typedef struct ty_reached {
     const char *unit; /* of the figures: "samples", "epochs" or "tokens"; static */
     uint32_t count;
     ty_convergence_point *points; /* owned; `samples` are of `unit`, weights roots of the runs */
 } ty_reached;
 /**
- * "BATCH:FIGURE[UNIT][*RUNS],...": batches in samples; samples where no unit is written; one run
- * where their number is not. "512:23epochs*5,1024:26epochs"
+ * "BATCH:FIGURE[UNIT][*RUNS],...": batches in samples; the default unit is samples, the default
+ * number of runs 1. "512:23epochs*5,1024:26epochs"
  * @return TY_EINVAL with the point that cannot be read, or two units in one list
  */
 ty_status ty_reached_parse(const char *text, ty_reached *out, ty_error *error) TY_MUST_CHECK;
@@ -173,44 +173,44 @@ void ty_reached_clear(ty_reached *reached);
 /**
  * ty_convergence_fit's law as a task without names: figures, the range of batches, and the
  * deviation of n points around it, two of which the law itself takes, with a prior as in
- * ty_run_deviation: sqrt((2 * 0.1^2 + n rms^2) / (2 + n - 2)). `minimum_samples`, and what
- * ty_convergence_samples makes of it, are in the figures' unit; steps cannot be asked of other
- * units than samples. Nothing of it is owned.
+ * ty_run_deviation: sqrt((2 * 0.1^2 + n rms^2) / (2 + n - 2)). `minimum_samples` and the result of
+ * ty_convergence_samples are in the figures' unit; steps are only defined if that unit is samples.
+ * The task owns nothing.
  */
 ty_status ty_reached_fit(const ty_reached *reached, ty_convergence *out,
                          ty_error *error) TY_MUST_CHECK;
-/** `trainyard.law/1`. @param batch whose figure is asked for; 0: none */
+/** `trainyard.law/1`. @param batch size to evaluate the law at; 0: none */
 void ty_reached_to_json(const ty_reached *reached, const ty_convergence *law, double batch,
                         ty_json_writer *writer);
 
-/* ---- Late and compressed gradients ------------------------------------------------------- */
+/* ---- Stale and compressed gradients ------------------------------------------------------- */
 
 typedef enum ty_staleness_kind {
     TY_STALENESS_NONE,            /* synchronous, pipelines with flush included */
-    TY_STALENESS_WEIGHT_STASHING, /* PipeDream: stage s of n is n-1-s updates late */
-    TY_STALENESS_VERTICAL_SYNC,   /* all stages n-1 updates late */
-    TY_STALENESS_DOUBLE_BUFFERED, /* PipeDream-2BW: one update late */
-    TY_STALENESS_ASYNCHRONOUS, /* n workers and a parameter server: n-1 updates late on average */
-    TY_STALENESS_BOUNDED,      /* workers at most n updates apart: n/2 on average */
-    TY_STALENESS_DELAYED,      /* a plan's staleness n: all gradients n updates late */
+    TY_STALENESS_WEIGHT_STASHING, /* PipeDream: stage s of n is n-1-s updates stale */
+    TY_STALENESS_VERTICAL_SYNC,   /* all stages n-1 updates stale */
+    TY_STALENESS_DOUBLE_BUFFERED, /* PipeDream-2BW: one update stale */
+    TY_STALENESS_ASYNCHRONOUS,    /* n workers, a parameter server: n-1 updates stale on average */
+    TY_STALENESS_BOUNDED,         /* workers at most n updates apart: n/2 on average */
+    TY_STALENESS_DELAYED,         /* a plan's staleness n: all gradients n updates stale */
     TY_STALENESS_KIND_COUNT
 } ty_staleness_kind;
-/** Mean delay in updates. @param depth stages, workers or bound, as above; >= 1 */
+/** Mean staleness in updates. @param depth stages, workers or bound, as above; >= 1 */
 double ty_staleness_delay(ty_staleness_kind kind, uint32_t depth);
 
 /**
- * Factor on steps for a mean delay of d updates:  (N/B + 1 + c d) / (N/B + 1).
- * The delay only lengthens the part of training that exact gradients would take (Stich and
- * Karimireddy 2020, theorem 1); c is of the catalogue and uncertain. Where the task's calibration
- * measured by how many updates L a delay of one puts training behind: 1 + L d / steps(B).
+ * Factor on steps for a mean staleness of d updates:  (N/B + 1 + c d) / (N/B + 1). Staleness only
+ * lengthens the part of training that exact gradients would take (Stich and Karimireddy 2020,
+ * theorem 1); c is from the catalogue and uncertain. If the task's calibration measured the delay
+ * of training L, in updates per update of staleness: 1 + L d / steps(B).
  */
 ty_status ty_staleness_multiplier(const ty_convergence *task, double batch, double delay,
                                   ty_interval *out, ty_error *error) TY_MUST_CHECK;
 
-/** What is known of a compressor's effect. */
+/** Measured effect of a compressor. */
 typedef struct ty_compressor_effect {
-    /* From a calibration run; a NaN where not measured. Of an unbiased compressor E|Cg-g|^2 /
-     * |g|^2; of one with error feedback 1 - |Cg-g|^2 / |g|^2, averaged over steps. */
+    /* From a calibration run; NaN if not measured. Of an unbiased compressor E|Cg-g|^2 / |g|^2; of
+     * one with error feedback 1 - |Cg-g|^2 / |g|^2, averaged over steps. */
     double omega, delta;
     uint32_t workers; /* whose errors average out, with omega; >= 1 */
 } ty_compressor_effect;
@@ -220,17 +220,17 @@ typedef struct ty_compressor_effect {
  * ternary, top-k, random-k, dgc, powersgd.
  * - `effect` NULL: the catalogue's prior, judged from published accuracies.
  * - omega measured: (1 + omega/p + (1+omega) N/B) / (1 + N/B): the variance of the mean gradient.
- * - delta measured: 1 + c (1/delta - 1) / (1 + N/B), c as for staleness: error feedback delays what
- *   was not sent by 1/delta - 1 steps on average.
+ * - delta measured: 1 + c (1/delta - 1) / (1 + N/B), c as for staleness: error feedback delays the
+ *   residual by 1/delta - 1 steps on average.
  * @return TY_EINVAL for an unknown name, with the nearest one; or measured figures out of range
  */
 ty_status ty_compression_multiplier(const ty_convergence *task, double batch,
                                     const char *compressor, const ty_compressor_effect *effect,
                                     ty_interval *out, ty_error *error) TY_MUST_CHECK;
 /**
- * The same for a compressor with its parameters, where the task's calibration has it: 1 + L /
- * steps(B) with error feedback, which sends later what it holds back, so that training is L updates
- * behind and stays so; without, the factor that was measured. Else the prior.
+ * The same for a compressor with its parameters, if the task's calibration measured it. With error
+ * feedback, which sends the residual later, training has a constant delay of L updates: 1 + L /
+ * steps(B). Without it, the measured factor. Else the prior.
  */
 ty_status ty_compression_cost(const ty_convergence *task, double batch,
                               const ty_compression *compression, ty_interval *out,
@@ -239,13 +239,13 @@ ty_status ty_compression_cost(const ty_convergence *task, double batch,
 /* ---- From short runs --------------------------------------------------------------------- */
 
 /**
- * How many times as many steps a changed training takes, from the losses of the same first steps of
- * both: same weights at the start, same samples in every step. With f(t) the mean loss over steps
- * t/2 to t, and the last one T = count,
+ * Factor on steps of a changed training, from the losses of the first steps of both runs. Both
+ * start from the same weights and use the same samples in every step. With f(t) the mean loss over
+ * steps t/2 to t, and the last one T = count,
  *   factor = 2 ^ (log(f_changed(T) / f(T)) / log(f(T/2) / f(T)))
- * which is exact where losses fall as a power of the steps. f_changed(T) and f(T) are over the same
- * samples, so that what those scatter by cancels. The interval is from the scatter of that ratio
- * among eight parts of the last half, and from that of the losses about a power in both means.
+ * which is exact if losses fall as a power of the steps. f_changed(T) and f(T) are over the same
+ * samples, so the scatter of the samples cancels. The interval is from the scatter of that ratio
+ * among eight parts of the last half, and from that of the losses around a power law in both means.
  * @param count at least 64
  * @return TY_EINFEASIBLE where the loss does not fall between the two means: more steps are needed
  */
@@ -253,43 +253,46 @@ ty_status ty_loss_stretch(const double *losses, const double *changed, uint32_t 
                           ty_interval *factor, ty_error *error) TY_MUST_CHECK;
 
 /**
- * By how many updates a changed training is behind, from its ty_loss_stretch over `count` steps:
- * t (1 - 1/factor), t = TY_STRETCH_MIDDLE count being the step whose loss is the mean over the last
- * half of them. Bounds below 0 become 0: nothing that is held back or late is taken to help.
+ * Delay of a changed training in updates, from its ty_loss_stretch over `count` steps: t (1 -
+ * 1/factor). The loss of step t = TY_STRETCH_MIDDLE count is the mean over the last half of the
+ * steps. Bounds below 0 become 0: residuals and stale gradients are assumed never to help.
  */
 ty_interval ty_lag_of_stretch(ty_interval factor, double count);
 /* Of t^-b over [1/2, 1]: 0.729 to 0.735 for b from 0.1 to 0.5. */
 #define TY_STRETCH_MIDDLE 0.73
 
 /**
- * The temperature cost at a learning rate, from the ty_loss_stretch of a training at the share
- * `share` of that rate, 0 < share < 1, in steps x rate: its losses averaged over as many steps as
- * go as far as one of the full rate. -log(factor) / (1 - share), bounds below 0 become 0.
+ * Temperature cost at a learning rate, from the ty_loss_stretch of a training at `share` of that
+ * rate, 0 < share < 1. The stretch is in steps x rate: losses are averaged over as many steps as
+ * move the weights as far as one step at the full rate. -log(factor) / (1 - share); bounds below 0
+ * become 0.
  */
 ty_interval ty_temperature_cost_of_stretch(ty_interval factor, double share);
 
 /**
- * The noise scale over a run from single estimates in it, in order: the mean of those of up to
- * eight parts of the run, sixteen estimates or more each, a part's being the ratio of its sums.
- * steps(B) sums over the run what noise adds to each of its steps, so that parts of equal length
- * count alike; the ratio of all sums would be that of the first steps, where gradients are largest.
- * Growth compares the halves, N2/N1 squared, since their middles are half a run apart. At least 1.
- * @param log_deviation [out] of the scale's log, by which under eight estimates widen an interval;
- * 0 from eight on
+ * Noise scale of a run from its single estimates, in order. The run has up to eight parts of
+ * sixteen estimates or more. The scale of a part is the ratio of its sums; the result is the mean
+ * of the parts. steps(B) sums the effect of noise over all steps, so parts of equal length have
+ * equal weight. The ratio of all sums would be that of the first steps, where gradients are
+ * largest. Growth compares the halves, N2/N1 squared, since their middles are half a run apart; at
+ * least 1.
+ * @param log_deviation [out] of the scale's log, which widens the interval if there are fewer than
+ *                            eight estimates; else 0
  * @return TY_EINFEASIBLE: no estimate, or sums that are not positive
  */
 ty_status ty_noise_over_run(const ty_noise_sample *samples, uint32_t count, double *noise_scale,
                             double *growth, double *log_deviation, ty_error *error) TY_MUST_CHECK;
-/** Those of parts of equal length; NaN where the sums are not positive. @param scales [out, parts]
+/** Noise scales of parts of equal length; NaN if the sums are not positive. @param scales [out,
+ * parts]
  */
 void ty_noise_parts(const ty_noise_sample *samples, uint32_t count, uint32_t parts, double *scales);
 #define TY_NOISE_PARTS 8
 
 /**
- * How the log of one more run's steps lies around the mean of these, runs that differ by the seed
- * alone: their variance and a prior's, which counts like TY_PRIOR_RUNS more of them,
+ * Deviation of the log steps of one more run from the mean of these runs, which differ only by the
+ * seed. It combines their variance with a prior that counts like TY_PRIOR_RUNS more runs,
  *   sqrt((2 * 0.1^2 + sum (log s - mean)^2) / (2 + n - 1) * (1 + 1/n))
- * The prior is the middle of what the catalogue's tasks have, 0.02 to 0.13.
+ * The prior is the middle of the catalogue's deviations, 0.02 to 0.13.
  * @param count at least 1
  */
 double ty_run_deviation(const double *steps, uint32_t count, double *mean_log);
@@ -301,9 +304,10 @@ double ty_run_deviation(const double *steps, uint32_t count, double *mean_log);
 /**
  * Learning rate for a batch, from one known to work for another: times (1 + N/B0) / (1 + N/B) for
  * the linear rule, which far below the noise scale is B/B0, and the square root of that for the
- * other (McCandlish et al., equation 2.9). So steps fall as the rate rises; steps times rate, how
- * far training goes, stay the same but for ty_temperature_multiplier.
- * @param is_beyond_limit [out] the batch is larger than any the task's rule is known to hold for
+ * other (McCandlish et al., equation 2.9). So steps fall as the rate rises. Steps x rate, the
+ * distance that training covers, stays the same except for ty_temperature_multiplier.
+ * @param is_beyond_limit [out] the batch exceeds the largest one that the task's rule is known to
+ *                              hold for
  */
 ty_status ty_learning_rate(const ty_convergence *task, double base_rate, double base_batch,
                            double batch, double *rate, bool *is_beyond_limit,
@@ -316,7 +320,7 @@ typedef struct ty_batch_option {
     double batch, step_time_s; /* > 0 */
 } ty_batch_option;
 
-/** The option of least steps(B) * step time; ties go to the smaller batch. */
+/** The option with the least steps(B) * step time; the smaller batch wins ties. */
 ty_status ty_best_batch(const ty_convergence *task, const ty_batch_option *options, uint32_t count,
                         uint32_t *best, double *training_time_s, ty_error *error) TY_MUST_CHECK;
 
@@ -327,7 +331,7 @@ ty_status ty_best_batch(const ty_convergence *task, const ty_batch_option *optio
  * option, which is the optimum, since phases do not depend on each other. Temperatures are those of
  * the task's noise scale, as the rates are.
  * @param chosen          [out, phases] index of an option
- * @param training_time_s [out] of the whole; never above that of ty_best_batch
+ * @param training_time_s [out] of all phases; never above that of ty_best_batch
  */
 ty_status ty_batch_schedule(const ty_convergence *task, const ty_batch_option *options,
                             uint32_t count, uint32_t phases, uint32_t *chosen,

@@ -1,7 +1,7 @@
 /**
  * @file ty_economics.h
- * What training costs beyond the steps: failures and checkpoints, input that does not keep up,
- * money and energy; and all of it together as the score of a plan.
+ * Costs of training beyond the steps: failures and checkpoints, slow input, money and energy. The
+ * score of a plan combines all of them.
  *
  *     ty_score_question question = ty_score_question_default();
  *     question.task = task;
@@ -20,25 +20,25 @@
 
 /* ---- Failures ---------------------------------------------------------------------------- */
 
-/** What breaks how often, and what saving and starting again costs. */
+/** Failure rates, and the costs of checkpoints and restarts. */
 typedef struct ty_failure_question {
     uint32_t devices, hosts;
     double device_mtbf_s, host_mtbf_s; /* mean time between failures of one; HUGE_VAL: never */
-    double checkpoint_write_s;         /* training stands still for that long; >= 0 */
+    double checkpoint_write_s;         /* training pauses for that long; >= 0 */
     double restart_s;                  /* from the failure to the first new step; >= 0 */
     double checkpoint_interval_s;      /* work between checkpoints; 0: the best one is taken */
 } ty_failure_question;
 
 typedef struct ty_failure_outlook {
     double system_mtbf_s;         /* HUGE_VAL: never fails */
-    double checkpoint_interval_s; /* chosen, or as asked for; HUGE_VAL: none are written */
-    double goodput;               /* share of the time that is work which lasts; 0..1 */
+    double checkpoint_interval_s; /* chosen, or as requested; HUGE_VAL: none are written */
+    double goodput;               /* useful time over wall-clock time; 0..1 */
 } ty_failure_outlook;
 
 /**
- * Failures come as a Poisson process, at any time but while restarting after another is counted
- * into the restart. With M the system's mean time between failures, d the time to write a
- * checkpoint, R to restart and t the work between checkpoints:
+ * Failures are a Poisson process. The restart time includes failures during a restart. With M the
+ * system's mean time between failures, d the time to write a checkpoint, R to restart and t the
+ * work between checkpoints:
  *   1/M = devices/device MTBF + hosts/host MTBF
  *   goodput = t / (M e^(R/M) (e^((t+d)/M) - 1))
  *   best t = sqrt(2 d M) (1 + sqrt(d/2M)/3 + (d/2M)/9) - d for d < 2M, else M
@@ -51,19 +51,21 @@ ty_status ty_failures(const ty_failure_question *question, ty_failure_outlook *o
 /* ---- Money and energy -------------------------------------------------------------------- */
 
 /**
- * A training whose time and cost are asked for. Texts are borrowed, as on the command line; NULL
- * stands for the catalogue's figures.
+ * A training whose time and cost are requested. Texts are borrowed and have the command line's
+ * syntax; NULL means the catalogue's figures.
  */
 typedef struct ty_cost_question {
-    double tokens, epochs, steps; /* its length, one of the three; all 0: nobody asked */
-    /* Items apart by ",": dollars per device and hour ("2.50"), those of one device ("h100=2.50"),
-     * or a kind of price of study/catalogue/prices.json ("rental", "spot", "reserved") */
+    double tokens, epochs, steps; /* its length, one of the three; all 0: not requested */
+    /* Items separated by ",": dollars per device and hour ("2.50"), those of one device
+     * ("h100=2.50"), or a kind of price of study/catalogue/prices.json ("rental", "spot",
+     * "reserved") */
     const char *price;
     const char *power;        /* of a device ("700W"), or a factor ("x0.9") */
     const char *failure_rate; /* failures per device and year ("0.05"), or a factor ("x2") */
 } ty_cost_question;
 
-/** Whether the texts can be read and at most one length is given. TY_EINVAL names the option. */
+/** Checks that the texts are valid and that at most one length is given. TY_EINVAL names the
+ * option. */
 ty_status ty_cost_question_check(const ty_cost_question *question, ty_error *error) TY_MUST_CHECK;
 /** Samples of a training of that length; 0 without one.
  *  @return TY_EINVAL: tokens of a workload without sequences, epochs of data of unknown size */
@@ -85,15 +87,15 @@ typedef struct ty_cluster_rates {
     double price_usd_per_device_hour; /* mean of the devices, without energy */
     char price_kind[24];              /* "rental", "given", "mixed" */
     char price_note[200];             /* its date and source */
-    ty_interval power_w;              /* at the load asked for; all 0: not known */
+    ty_interval power_w;              /* at the requested load; all 0: not known */
     char assumption[256];
 } ty_cluster_rates;
 
 /**
  * Price and power of a whole cluster. A device's price is the one given, else its part of its
  * host's in the cluster, else the first of study/catalogue/prices.json for its host or for the
- * device; with a kind of price asked for, the first of that kind. Power of a host at load u: P (i +
- * (1-i) u), P its rated power and i the share of it drawn when idle; of hosts without rating,
+ * device; if a kind of price is requested, the first of that kind. Power of a host at load u: P (i
+ * + (1-i) u), P its rated power and i the share of it drawn when idle; of hosts without rating,
  * devices at theirs, times 1 + host overhead.
  * @param load share of the time that devices compute; 0..1
  */
@@ -121,12 +123,12 @@ typedef struct ty_score_question {
 } ty_score_question;
 ty_score_question ty_score_question_default(void);
 
-/** One plan by everything a decision may turn on. */
+/** Time, cost, energy and failure figures of one plan. */
 typedef struct ty_score {
     ty_step_summary step;   /* as predicted */
     double step_time_s;     /* its */
     double samples_per_s;   /* while training */
-    bool is_bound_by_input; /* the step is as long as its samples take (ty_plan_input) */
+    bool is_bound_by_input; /* reading the samples limits the step (ty_plan_input) */
     char input_bound_by[64];
     bool has_target;
     double steps;                  /* expected, multipliers included; 0 without a target */
@@ -142,20 +144,20 @@ typedef struct ty_score {
     ty_interval money_usd; /* to target */
     ty_interval power_w;
     ty_interval energy_j;     /* to target */
-    ty_training_cost cost;    /* of the length asked for */
+    ty_training_cost cost;    /* of the requested length */
     ty_provenance provenance; /* of the step time */
     bool is_prior;            /* convergence is of the catalogue, not measured */
     char *notes;              /* a line each: what was assumed; free with ty_score_clear */
 } ty_score;
 
-/** What breaks how often in a plan's devices and hosts: as asked, else as the catalogue has it. */
+/** Failure rates of a plan's devices and hosts: from the question, else from the catalogue. */
 ty_status ty_failure_question_of(const ty_plan *plan, const ty_cluster *cluster,
                                  const ty_score_question *question, ty_failure_question *out,
                                  ty_error *error) TY_MUST_CHECK;
 
 /**
- * Time to target, money, energy and goodput of a plan with a prediction. The simulated step time is
- * preferred to the estimated one.
+ * Time to target, money, energy and goodput of a plan with a prediction. Uses the simulated step
+ * time if there is one, else the estimated one.
  *   samples = samples(B) x compression x staleness x rate;
  *   time = samples / B x step time / goodput
  * @return TY_EINVAL: the plan has no prediction
@@ -166,7 +168,7 @@ ty_status ty_score_plan(const ty_plan *plan, const ty_cluster *cluster,
 void ty_score_clear(ty_score *score);
 
 /**
- * Time and money of a training of the length asked for, by the same figures as ty_score_plan.
+ * Time and money of a training of the requested length, from the same figures as ty_score_plan.
  *   days = steps x step time / goodput
  * @return TY_EINVAL: a length that the workload does not have, such as tokens of images
  */

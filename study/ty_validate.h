@@ -11,9 +11,9 @@
  * and a record an object with `id`, `kind`, `source`, `confidence` (read, recalled), `measured`
  * (`metric`, `value`, `unit`) and, as far as the source says, `model`, `batch`, `cluster`,
  * `parallel`, `collective`, `also_measured` and context. docs/results/README.md lists which members
- * are read; others are left alone.
+ * are read; others are ignored.
  *
- * The first predictor that takes a record predicts it, or skips it with a reason. Three numbers
+ * The first predictor that accepts a record predicts it, or skips it with a reason. Three numbers
  * score a source (docs/results/README.md): error, pair order, regret. Rows that a constant was
  * fitted to are scored apart.
  */
@@ -79,9 +79,9 @@ typedef struct ty_verdict {
     bool is_fitted;        /* a constant of the prediction was fitted to this row */
     double value;          /* in the record's unit */
     char reason[TY_SKIP_REASON_SIZE];
-    /* Of a prediction that is a question's answer: the command that has the same one, as a JSON
-     * array of words after the program's name, its answer, and where that is in its JSON. NULL, 0
-     * and NULL else. */
+    /* If the prediction answers a question: the command with the same answer, as a JSON array of
+     * words after the program's name; the answer; and its place in the command's JSON. Else NULL, 0
+     * and NULL. */
     char *command;
     double answer;
     const char *answer_at; /* JSON pointer, static */
@@ -97,7 +97,7 @@ typedef struct ty_validation_score {
     double pair_order, mean_regret;             /* NaN: no pair, no choice */
 } ty_validation_score;
 
-/** A prediction beside its measurement. */
+/** A prediction and its measurement. */
 typedef struct ty_scored_row {
     double measured, predicted; /* > 0 */
     bool more_is_better;
@@ -105,10 +105,11 @@ typedef struct ty_scored_row {
 } ty_scored_row;
 
 /**
- * The three numbers of rows. The median and the 90th percentile are the smallest error that at
- * least that share of rows does not exceed. Pairs are of one group, their measurements different; a
- * tie of predictions is half right. The regret of a group of two and more is by how much the row
- * that the predictions would choose is worse than the best measured one, as a share of the best.
+ * Error, pair order and regret of rows. The median and the 90th percentile are the smallest error
+ * that at least that share of rows does not exceed. Pairs are of one group, their measurements
+ * different; a tie of predictions is half right. The regret of a group of two and more is by how
+ * much the row that the predictions would choose is worse than the best measured one, as a share of
+ * the best.
  */
 ty_status ty_validation_score_rows(const ty_scored_row *rows, uint32_t count,
                                    ty_validation_score *out, ty_error *error) TY_MUST_CHECK;
@@ -150,7 +151,7 @@ void ty_validation_free(ty_validation *validation);
 
 /** `trainyard.validation/1`. */
 void ty_validation_to_json(const ty_validation *validation, ty_json_writer *writer);
-/** A table for people. */
+/** Appends a readable table. */
 void ty_validation_print(const ty_validation *validation, ty_text *text);
 
 #endif

@@ -1,6 +1,6 @@
 /**
  * @file ty_workloads.h
- * Where workloads come from: the zoo, files, and a builder for both.
+ * Workloads: from the zoo, from files, and the builder that both use.
  *
  *     ty_workload *lenet = NULL;
  *     TY_CHECK(ty_workload_open("lenet", &lenet, error), status, cleanup);
@@ -11,10 +11,9 @@
  * `trainyard.zoo/1`: "name", "family", "source", "dataset", "global_batch", "optimizer" as in
  * `trainyard.workload/1`, and by family
  *   sequential   "input" (shape) and "sample_bytes" (in storage, labels included), or "sequence"
- * and "token_bytes" for tokens; "layers": a list of statements, each working on the tensor that the
- * one before left; "blocks" if wanted. The statements:
- *     {"kind"}   a layer, with "name" if wanted:
- *       linear     "out_features", "has_bias" (true)
+ * and "token_bytes" for tokens; "layers": a list of statements, each of which reads the previous
+ * statement's tensor; "blocks" (optional). The statements:
+ *     {"kind"}   a layer, with an optional "name": linear     "out_features", "has_bias" (true)
  *       conv2d     "out_channels", "kernel", "stride" (1), "padding" (0), "groups" (1),
  *                  "has_bias" (true); kernel and padding are a size or [height, width]
  *       pool       "kernel", "stride" (kernel), "padding" (0), "is_average" (false);
@@ -25,36 +24,37 @@
  *                  "vocabulary", "features", "rows" (1) indices from place "first_row" (0) of the
  *                  sample on, "is_average" (false): the mean of the table's rows instead of the sum
  *       dot_interaction
- *                  "inputs": labels of vectors, of which the first made is what comes first
+ *                  "inputs": labels of vectors; the earliest layer's vector is the first
  *       tied_linear
- *                  "embedding": the label of the one whose matrix it uses
+ *                  "embedding": the label of the embedding whose matrix it uses
  *       lstm       "hidden_features", "has_bias" (true), "is_reversed" (false): from the last step
  *                  to the first
  *       additive_attention
- *                  "memory": the label of the sequence that is attended to, "hidden_features" (of
- *                  the scores); queries are the tensor it works on
+ *                  "memory": the label of the attended sequence, "hidden_features" (of the scores);
+ *                  queries are the current tensor
  *       opaque     "output" (that of its input), "parameters" (0), "forward_flop" (0), "inputs":
  *                  labels
  *       batch_norm, layer_norm, rms_norm, relu, gelu, silu, tanh, flatten, softmax_cross_entropy
  *     {"repeat": n, "layers": [..]}
  *                the same statements n times
  *     {"branches": [..], "join"}
- *                lists of statements side by side, [] being the tensor itself, joined by "add",
- *                "concat" (first dimension) or "concat_features" (last one)
+ *                parallel lists of statements, [] for the tensor itself, joined by "add", "concat"
+ *                (first dimension) or "concat_features" (last one)
  *     {"label": "x"}, {"from": "x"}
- *                names the tensor; goes on from a named one
+ *                names the tensor; continues from a named one
  *     {"join", "inputs"}
  *                joins labelled tensors
  *     {"frozen": [..]}
  *                the same statements; their layers are not trained
  *     {"block": "b", ..}
- *                the statements of "blocks": {"b": [..]}; "$key" in them stands for a member here
+ *                the statements of "blocks": {"b": [..]}; "$key" in them means the member "key"
+ *                here
  *   residual     "input", "sample_bytes", "block" ("basic" or "bottleneck"), "blocks" (a list:
  *                how many in each stage), "width" (of the first), "classes"
  *   transformer, decoder, encoder, encoder_decoder
  *                "blocks", "features", "heads", "vocabulary", "sequence", "token_bytes" (of one
- *                token in storage), and what docs/guides/bring-a-model.md lists: the families
- * differ in what they take for granted.
+ *                token in storage), and the members in docs/guides/bring-a-model.md: each family
+ *                has its own defaults.
  *
  * In all families: "frozen_through" (the name of a layer: it and all before it are not trained),
  * "learning" ("gradient"), "local_steps", "rotary_base", "input_s_per_sample", "deviation" and
@@ -67,119 +67,118 @@
 
 /**
  * A zoo name ("resnet50"), a zoo name with a sequence length, batch or vocabulary ("gpt2
- * sequence=512"), or the path of a `trainyard.workload/1` or `trainyard.zoo/1` file or of any that
- * ty_workload_import reads.
+ * sequence=512"), or the path of a `trainyard.workload/1` or `trainyard.zoo/1` file or of any file
+ * that ty_workload_import reads.
  * @return TY_EPARSE for bad content; TY_EIO naming the closest zoo entry for an unknown name.
  */
 ty_status ty_workload_open(const char *name_or_path, ty_workload **out,
                            ty_error *error) TY_MUST_CHECK;
 
-/** What is asked for beside the file; 0: as the file says, or else the importer's usual value. */
+/** Values in place of the file's; 0: the file's, or else the importer's default. */
 typedef struct ty_import_options {
     uint64_t sequence;   /* tokens per sample */
     uint32_t batch;      /* samples per step */
-    uint64_t vocabulary; /* rows of the vocabulary, of language models, in place of the file's;
-                            Megatron-LM's pad it. Refused (TY_EINVAL) where there is no one such
-                            size */
-    const char *model;   /* for `open_model`: of a file that trains one but has none in it
-                            (DeepSpeed's); ignored by all others; NULL: none */
+    uint64_t vocabulary; /* rows of a language model's vocabulary, which Megatron-LM pads; TY_EINVAL
+                            unless the model has exactly one vocabulary size */
+    const char *model;   /* for `open_model`: the model of a file without one (DeepSpeed's); other
+                            formats ignore it; NULL: none */
     ty_status (*open_model)(const char *model, ty_workload **out,
                             ty_error *error); /* ty_workload_open, with a model */
-    const struct training_pairs *settings; /* internal: what else the caller reads of the file, so
-                                              that no note calls it unread; NULL: nothing */
+    const struct training_pairs *settings; /* internal: keys that the caller reads itself, which get
+                                              no note as unread; NULL: none */
 } ty_import_options;
 
-/** What an importer found out. Zero-initialise it. */
+/** Result of an importer. Zero-initialise it. */
 typedef struct ty_import_report {
-    const char *format; /* the kind of file it was taken for: "Hugging Face config.json" */
-    char **notes;       /* what was left out or assumed, a sentence each */
+    const char *format; /* the detected format: "Hugging Face config.json" */
+    char **notes;       /* parts left out or assumed, one sentence each */
     uint32_t note_count;
 } ty_import_report;
 void ty_import_report_clear(ty_import_report *report);
 
 /**
- * A workload from a file that another program wrote or reads; the kind is guessed from the content.
- * docs/guides/bring-a-model.md lists the kinds, and what of each is read, ignored and assumed.
+ * Reads a workload from another program's file and detects the format from the content.
+ * docs/guides/bring-a-model.md lists the formats, with the keys that are read, ignored and assumed.
  * @param path    "-" is standard input
  * @param options may be NULL
  * @param report  [out] may be NULL; clear it with ty_import_report_clear
- * @return TY_EPARSE for a file of no known kind, one that is broken, and one that holds no model;
- *         TY_EINVAL for an option that does not suit the file.
+ * @return TY_EPARSE for an unknown format, invalid content, or a file without a model; TY_EINVAL
+ *         for an option that does not suit the file.
  */
 ty_status ty_workload_import(const char *path, const ty_import_options *options, ty_workload **out,
                              ty_import_report *report, ty_error *error) TY_MUST_CHECK;
 
 /**
  * Writes a workload as a Chakra execution trace (.et) of one data-parallel rank: forward and
- * backward of every layer, an all-reduce of its gradients. Imported again it is the same; where
- * other programs have changed the nodes, those count, and layers are opaque.
+ * backward of every layer, an all-reduce of its gradients. An import of it gives the same workload.
+ * If other programs changed the nodes, the import reads the nodes, and layers are opaque.
  */
 ty_status ty_workload_export_chakra(const ty_workload *workload, const char *path,
                                     ty_error *error) TY_MUST_CHECK;
 
-/** Appends a note to a report that does not have it yet. */
+/** Appends a note to a report, unless it has it already. */
 ty_status ty_import_report_add(ty_import_report *report, const char *note,
                                ty_error *error) TY_MUST_CHECK;
 
-/** Whether a file, plain or gzip, begins as a trace of PyTorch's profiler: a look at its first 4
- * KiB. False for one that cannot be read, and for pipes. */
+/** Whether a file, plain or gzip, begins like a trace of PyTorch's profiler; reads its first 4 KiB.
+ * False for unreadable files and for pipes. */
 bool ty_is_profiler_trace(const char *path);
 
 /**
  * A profile from a trace of PyTorch's profiler (Kineto; Chrome's trace format), plain or gzip, of
- * any size: memory follows the number of different names. Rows are "kernel NAME" (mean of its
- * launches), "annotation NAME" (record_function on the device) and "host annotation NAME", forward
- * only, per call; collectives where the trace says their size and group. A file that ends too early
- * gives what it has, with a note.
+ * any size: memory use grows with the number of different names. Rows are "kernel NAME" (mean of
+ * its launches), "annotation NAME" (record_function on the device) and "host annotation NAME",
+ * forward only, per call; collectives if the trace has their size and group. A truncated file gives
+ * the events it has, with a note.
  * @param report [out] may be NULL; clear it with ty_import_report_clear, also after a failure
- * @return TY_EPARSE naming the byte for what is no JSON or holds no times; TY_ELIMIT for more than
- * 8 GiB of text or too many names.
+ * @return TY_EPARSE naming the byte for invalid JSON or a file without times; TY_ELIMIT for more
+ * than 8 GiB of text or too many names.
  */
 ty_status ty_profile_import_kineto(const char *path, ty_profile **out, ty_import_report *report,
                                    ty_error *error) TY_MUST_CHECK;
 
-/** What kernels of a trace are, told by their names. */
+/** Kinds of kernels in a trace, by their names. */
 typedef enum ty_traced_kind {
     TY_TRACED_PRODUCTS,
     TY_TRACED_ATTENTION, /* fused */
-    TY_TRACED_PASSES,    /* whatever is none of the others */
+    TY_TRACED_PASSES,    /* all other kernels */
     TY_TRACED_COLLECTIVES,
     TY_TRACED_KIND_COUNT
 } ty_traced_kind;
 const char *ty_traced_kind_name(ty_traced_kind kind); /* "products", "attention", ... */
 
-/** Of a trace of PyTorch's profiler: one rank, one or more steps. */
+/** Kernel times from a trace of PyTorch's profiler: one rank, one or more steps. */
 typedef struct ty_traced_steps {
-    uint32_t steps;                       /* of its ProfilerStep annotations; 1 where it has none */
-    double seconds[TY_TRACED_KIND_COUNT]; /* of all kernels of a step, their mean over the steps */
+    uint32_t steps; /* number of ProfilerStep annotations; 1 if there are none */
+    double seconds[TY_TRACED_KIND_COUNT]; /* of all kernels of a step, mean over the steps */
     double step_s; /* from the first kernel's start to the last one's end, over the steps */
 } ty_traced_steps;
 /**
- * What the kernels of a step take on a device, by kind.
- * @return as ty_profile_import_kineto; TY_EPARSE too for a file that ends too early, whose last
- * step is none, and for one without kernels
+ * Kernel time per step on a device, by kind.
+ * @return as ty_profile_import_kineto; TY_EPARSE also for a truncated file, whose last step is
+ *         incomplete, and for one without kernels
  */
 ty_status ty_traced_steps_load(const char *path, ty_traced_steps *out,
                                ty_error *error) TY_MUST_CHECK;
 
 /**
- * Layer times of a workload from an imported trace, for `plan --profile`: a layer takes forward
- * what the trace's annotation of its name took per call on the device, and backward what the one
- * called NAME.backward did; layers that cost the same get their mean. Layers without kernels need
- * none, nor do those without backward a second. Collectives are kept, all other names dropped.
- * @param samples in one pass of the trace
- * @param report  [out] may be NULL: says how many layers were found
- * @return TY_EPARSE where no layer's name is in the trace, or only one of a layer's two.
+ * Layer times of a workload from an imported trace, for `plan --profile`: a layer's forward time is
+ * the device time per call of the annotation with its name, its backward time that of
+ * NAME.backward. Layers of equal cost get their mean. Layers without kernels need no annotation,
+ * layers without backward no second one. Keeps collectives and drops all other names.
+ * @param samples per pass in the trace
+ * @param report  [out] may be NULL: gives the number of layers found
+ * @return TY_EPARSE if the trace has no layer's name, or only one of a layer's two.
  */
 ty_status ty_profile_of_trace(const ty_profile *trace, const ty_workload *workload,
                               uint32_t samples, ty_profile **out, ty_import_report *report,
                               ty_error *error) TY_MUST_CHECK;
-/** A line of a PipeDream profile (graph.txt), as it stands there: one mini-batch. */
+/** A line of a PipeDream profile (graph.txt), unconverted: one mini-batch. */
 typedef struct ty_pipedream_node {
     uint64_t id; /* 12 of "node12" */
     const char *name;
     size_t name_length;
-    double forward_ms, backward_ms, activation_bytes, parameter_bytes; /* lists are added up */
+    double forward_ms, backward_ms, activation_bytes, parameter_bytes; /* sums of lists */
 } ty_pipedream_node;
 typedef struct ty_pipedream_visitor {
     void *context;
@@ -188,7 +187,7 @@ typedef struct ty_pipedream_visitor {
 } ty_pipedream_visitor;
 
 /** Calls the visitor for every line of a profile's text, in order, and stops at its first failure.
- * Names lie in `bytes`. TY_EPARSE with `path` and line for what is no profile. */
+ * Names point into `bytes`. TY_EPARSE with `path` and line for invalid profiles. */
 ty_status ty_pipedream_read(const char *path, const char *bytes, size_t length,
                             const ty_pipedream_visitor *visitor, ty_error *error) TY_MUST_CHECK;
 
@@ -196,14 +195,14 @@ ty_status ty_pipedream_read(const char *path, const char *bytes, size_t length,
 #define TY_MOST_PIXELS 65535
 
 /**
- * Makes the same network of images of another size: shapes, flop and bytes of all layers follow
- * from their kinds and attributes; the window of a global pool is the whole image again. Parameters
- * stay as they are. Samples in storage have as many bytes per number as before, less than one (of
- * compressed images) none.
+ * Changes the image size of a model: recomputes shapes, flop and bytes of all layers from their
+ * kinds and attributes; the window of a global pool stays the entire image. Parameters stay the
+ * same. Samples in storage keep their bytes per number, rounded down: 0 for compressed images with
+ * less than one.
  * @param height, width pixels, 1 to TY_MOST_PIXELS
- * @return TY_EINVAL, the workload as it was: for samples that are not images; naming the layer, for
- *         a network whose parameters go with the size (a linear layer behind a flatten), that has
- *         opaque layers, or figures that are not those of its layers' kinds. O(layers^2) as
+ * @return TY_EINVAL, workload unchanged: samples that are not images; or, naming the layer,
+ *         parameters that depend on the size (a linear layer after a flatten), opaque layers, or
+ *         figures that differ from those of the layer's kind. O(layers^2) as
  *         ty_workload_index_make.
  */
 ty_status ty_workload_set_image_size(ty_workload *workload, uint32_t height, uint32_t width,
@@ -211,10 +210,10 @@ ty_status ty_workload_set_image_size(ty_workload *workload, uint32_t height, uin
 
 /** Names of the zoo, sorted; free each and the array with ty_free. */
 /**
- * The zoo's model that `typed` stands for: "llama-3-70b" for "meta-llama/Meta-Llama-3-70B". Words
- * after the name ("batch=64") do not count.
+ * The zoo model that `typed` names: "llama-3-70b" for "meta-llama/Meta-Llama-3-70B". Words after
+ * the name ("batch=64") are ignored.
  * @param name     [out] free with ty_free; NULL: none
- * @param is_guess [out] the name is an alias or a part of the model's own
+ * @param is_guess [out] the name is an alias or a part of the model's name
  */
 ty_status ty_zoo_name(const char *typed, char **name, bool *is_guess,
                       ty_error *error) TY_MUST_CHECK;
@@ -222,7 +221,7 @@ ty_status ty_zoo_list(char ***names, uint32_t *count, ty_error *error) TY_MUST_C
 
 /**
  * A builder: append layers, each given its kind, attributes and inputs; shapes, flop, bytes and
- * kernel counts follow. Mistakes are kept until ty_builder_finish, so that a network reads as a
+ * kernel counts follow. ty_builder_finish reports errors of all calls, so that a model reads as a
  * list of layers.
  *
  *     ty_builder *b = ty_builder_new("mlp", TY_INPUT_REAL, &(ty_shape){3, {1, 28, 28}});
@@ -248,31 +247,32 @@ void ty_builder_set_training(ty_builder *builder, const char *dataset, uint32_t 
                              const ty_optimizer *optimizer);
 /** ty_workload.rotary_base. */
 void ty_builder_set_rotary_base(ty_builder *builder, uint64_t rotary_base);
-/** What scenarios have beyond layers, as in ty_workload. */
+/** Members of scenarios other than layers, as in ty_workload. */
 void ty_builder_set_scenario(ty_builder *builder, ty_learning learning, uint32_t local_steps,
                              double input_s_per_sample);
 /** ty_workload.deviation. */
 void ty_builder_set_deviation(ty_builder *builder, double deviation);
 /** ty_workload.teacher; the layers that are frozen are the teacher's. */
 void ty_builder_set_teacher(ty_builder *builder, const ty_teacher *teacher);
-/** Freezes layers [first, end): finishing takes what their gradients cost off the backward of all.
+/** Freezes layers [first, end): ty_builder_finish subtracts the cost of their gradients from
+ * backward.
  */
 void ty_builder_freeze(ty_builder *builder, uint32_t first, uint32_t end);
-/** Freezes all layers up to the one of that name; a mistake if there is none. */
+/** Freezes all layers up to the one of that name; an error if there is none. */
 void ty_builder_freeze_through(ty_builder *builder, const char *name);
 /** Bytes read from storage per sample, labels included; without it, 4 per number and one label. */
 void ty_builder_set_sample_bytes(ty_builder *builder, uint64_t sample_bytes);
 /** Name of the next layer; without it layers are called kind and number ("conv2d3"). */
 void ty_builder_name_next(ty_builder *builder, const char *name);
-/** An optional attribute of the next layer; which a kind has says ty_layer_attribute_use. */
+/** An optional attribute of the next layer; ty_layer_attribute_use has the attributes of a kind. */
 void ty_builder_set_next(ty_builder *builder, ty_attribute attribute, uint64_t value);
 
 /* Each returns the new layer's index, to be used as an input of later ones. */
 uint32_t ty_builder_linear(ty_builder *builder, uint32_t input, uint64_t out_features,
                            bool has_bias);
-/** A linear layer without bias that uses the embedding's matrix (GPT-2's output layer). */
+/** A linear layer without bias that shares the embedding's matrix (GPT-2's output layer). */
 uint32_t ty_builder_tied_linear(ty_builder *builder, uint32_t input, uint32_t embedding);
-/** The same with a bias of its own (BERT's). */
+/** The same with its own bias (BERT's). */
 uint32_t ty_builder_tied_linear_with_bias(ty_builder *builder, uint32_t input, uint32_t embedding);
 typedef struct ty_window { /* of a convolution or pooling */
     uint64_t height, width, stride, padding_height, padding_width;
@@ -295,7 +295,7 @@ uint32_t ty_builder_flatten(ty_builder *builder, uint32_t input);
 uint32_t ty_builder_slice(ty_builder *builder, uint32_t input, uint64_t first_row, uint64_t rows);
 uint32_t ty_builder_embedding(ty_builder *builder, uint32_t input, uint64_t vocabulary,
                               uint64_t features, uint64_t positions);
-/** The sum, or the mean, of `rows` rows of a table, whose indices lie in a sample of numbers from
+/** The sum, or the mean, of `rows` rows of a table, whose indices are in a sample of numbers from
  * place `first_row` on. */
 uint32_t ty_builder_embedding_bag(ty_builder *builder, uint32_t input, uint64_t vocabulary,
                                   uint64_t features, uint64_t first_row, uint64_t rows,
@@ -306,7 +306,7 @@ uint32_t ty_builder_attention(ty_builder *builder, uint32_t input, uint64_t head
 uint32_t ty_builder_cross_attention(ty_builder *builder, uint32_t input, uint32_t memory,
                                     uint64_t heads, uint64_t kv_heads, uint64_t head_size,
                                     bool has_bias);
-/** Likewise; scores of a layer of so many hidden features, values are the memory itself. */
+/** Likewise; scores come from a layer of `hidden_features`, values are the memory itself. */
 uint32_t ty_builder_additive_attention(ty_builder *builder, uint32_t input, uint32_t memory,
                                        uint64_t hidden_features);
 uint32_t ty_builder_mlp(ty_builder *builder, uint32_t input, uint64_t hidden_features,
@@ -317,7 +317,7 @@ uint32_t ty_builder_moe(ty_builder *builder, uint32_t input, uint64_t experts,
                         bool is_gated);
 uint32_t ty_builder_add(ty_builder *builder, const uint32_t *inputs, uint32_t count);
 uint32_t ty_builder_concat(ty_builder *builder, const uint32_t *inputs, uint32_t count);
-/** Side by side in the last dimension: [T,A] and [T,B] -> [T,A+B]. */
+/** Concatenates the last dimension: [T,A] and [T,B] -> [T,A+B]. */
 uint32_t ty_builder_concat_features(ty_builder *builder, const uint32_t *inputs, uint32_t count);
 /** The first of some vectors of one size, and the products of all pairs of them. */
 uint32_t ty_builder_dot_interaction(ty_builder *builder, const uint32_t *inputs, uint32_t count);
@@ -333,32 +333,31 @@ uint32_t ty_builder_gated_delta(ty_builder *builder, uint32_t input, uint64_t he
                                 uint64_t kv_heads, uint64_t head_size, uint64_t value_head_size,
                                 uint64_t kernel_width);
 
-/** Attends to nothing outside its own direction: [T,D] -> [T,H]; biases as cuDNN has them, two per
- * gate. Option: TY_IS_REVERSED. */
+/** One LSTM layer in one direction: [T,D] -> [T,H]; two biases per gate, as in cuDNN. Option:
+ * TY_IS_REVERSED. */
 uint32_t ty_builder_lstm(ty_builder *builder, uint32_t input, uint64_t hidden_features,
                          bool has_bias);
 
-/** What is known of a layer that has no formulas. Zero-initialise; the other bytes follow from the
+/** Costs of a layer that has no formulas. Zero-initialise; the other bytes follow from the
  * shapes. */
 typedef struct ty_opaque {
     ty_shape output;
     uint64_t parameter_bytes;
     double forward_flop, backward_flop;             /* per sample */
     double measured_forward_s, measured_backward_s; /* per sample */
-    bool is_timed; /* the times are known, be they 0; else costs follow from flop and bytes */
-    bool is_view;  /* its output lies in its input's memory */
+    bool is_timed; /* the times are known, even if 0; else costs follow from flop and bytes */
+    bool is_view;  /* its output shares its input's memory */
 } ty_opaque;
 /** Any number of inputs, TY_BATCH alone or distinct layers in any order. */
 uint32_t ty_builder_opaque(ty_builder *builder, const uint32_t *inputs, uint32_t count,
                            const ty_opaque *known);
 
-/** Shape of a layer appended before, or of the batch; NULL after a mistake. Valid until the next
- * layer. */
+/** Shape of an earlier layer, or of the batch; NULL after an error. Valid until the next layer. */
 const ty_shape *ty_builder_shape(const ty_builder *builder, uint32_t layer);
 
 /**
- * The cuts at which a workload may be divided into stages: positions c, ascending, such that
- * exactly one tensor crosses between layers c-1 and c. 0 and layer_count are not included.
+ * The cuts at which a workload may be partitioned into stages: indices c, ascending, such that
+ * exactly one tensor crosses between layers c-1 and c. Excludes 0 and layer_count.
  * @param cuts [out] free with ty_free
  */
 ty_status ty_workload_cuts(const ty_workload *workload, uint32_t **cuts, uint32_t *count,
