@@ -1,8 +1,8 @@
 /**
  * @file cuda_libraries.h
- * cuBLASLt, cuDNN and NCCL, loaded when they are first needed: a machine without cuDNN trains
- * transformers, one without NCCL trains on one GPU. Types come from the libraries' own headers; all
- * functions used are of their stable C interfaces. Internal to execute/cuda/.
+ * cuBLASLt, cuDNN and NCCL, loaded on first use: a host without cuDNN trains transformers, one
+ * without NCCL trains on one GPU. Types come from the libraries' own headers; all functions used
+ * belong to their stable C interfaces. Internal to execute/cuda/.
  */
 #ifndef TY_EXECUTE_CUDA_LIBRARIES_H
 #define TY_EXECUTE_CUDA_LIBRARIES_H
@@ -71,18 +71,18 @@ typedef struct cuda_nccl {
     CUDA_NCCL_FUNCTIONS(CUDA_LIBRARY_FIELD)
 } cuda_nccl;
 
-/** Each loads its library once per process. TY_EUNSUPPORTED says what was looked for. */
+/** Each loads its library once per process. The TY_EUNSUPPORTED message names the missing file. */
 ty_status cuda_blas_load(const cuda_blas **out, ty_error *error) TY_MUST_CHECK;
 ty_status cuda_dnn_load(const cuda_dnn **out, ty_error *error) TY_MUST_CHECK;
 ty_status cuda_nccl_load(const cuda_nccl **out, ty_error *error) TY_MUST_CHECK;
 
-/* ---- The libraries' failures as ours ---- */
+/* ---- Errors of the libraries as ty_status ---- */
 
 ty_status cuda_fail(ty_error *error, const char *call, cudaError_t code);
 ty_status cuda_blas_fail(ty_error *error, const char *call, cublasStatus_t code);
 ty_status cuda_dnn_fail(ty_error *error, const char *call, cudnnStatus_t code);
 
-/** Leaves for `label` when a call of the CUDA runtime fails. */
+/** Jumps to `label` when a CUDA runtime call fails. */
 #define CUDA_CHECK(call, status, label)                                                            \
     do {                                                                                           \
         cudaError_t code_ = (call);                                                                \
@@ -92,7 +92,7 @@ ty_status cuda_dnn_fail(ty_error *error, const char *call, cudnnStatus_t code);
         }                                                                                          \
     } while (0)
 
-/** And one of cuDNN. */
+/** The same for a cuDNN call. */
 #define CUDA_DNN_CHECK(call, status, label)                                                        \
     do {                                                                                           \
         cudnnStatus_t code_ = (call);                                                              \

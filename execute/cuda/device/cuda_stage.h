@@ -1,15 +1,15 @@
 /**
  * @file cuda_stage.h
- * Inside the CUDA backend: the kinds of layers, on the values and nodes of stage.h, whose numbers
- * are of the type of the precision.
+ * Internals of the CUDA backend: the kinds of layers, on the values and nodes of stage.h. Their
+ * numbers have the type of the precision.
  *
- * A message per slot crosses a cut, which forward and backward convert from and to. Parameters and
- * gradients are arrays of floats; under bf16 and fp16 passes read a copy of the weights in that
- * type, which updates keep.
+ * One message per slot crosses a cut; forward and backward convert from and to it. Parameters and
+ * gradients are arrays of floats. With bf16 and fp16, passes read a copy of the weights in that
+ * type, which optimizer steps update.
  *
  * A pass is queued on the stage's stream, or replayed there as a graph (cuda_graph.c), and awaited
- * once at its end, so that an instruction's time is its work's. Memory functions have a stream of
- * their own.
+ * once at its end. So the time of an instruction is that of its kernels. Memory functions have
+ * their own stream.
  */
 #ifndef TY_EXECUTE_CUDA_STAGE_H
 #define TY_EXECUTE_CUDA_STAGE_H
@@ -24,7 +24,7 @@
 #include <assert.h>
 #include <pthread.h>
 
-/* Whose attention: cuDNN's wherever it has it, or ours alone. */
+/* Attention kernels: cuDNN's if it has one, or only attention.cu. */
 #define CUDA_ATTENTION_SWITCH "TRAINYARD_CUDA_ATTENTION"
 typedef enum cuda_attention_choice {
     CUDA_ATTENTION_AUTO,
@@ -35,28 +35,28 @@ typedef struct cuda_plan_cache cuda_plan_cache; /* of matrix products; cuda_prod
 typedef struct cuda_graphs cuda_graphs;         /* of passes; cuda_graph.c */
 typedef struct cuda_choices cuda_choices;       /* of algorithms; cuda_choices.c */
 
-/* Which places of a slot's batch hold which token; see cuda_token_groups. */
+/* Places of each token in a slot's batch; see cuda_token_groups. */
 typedef struct token_slot {
     int32_t *tokens;               /* device */
     int32_t *host_groups, *groups; /* order, starts, group tokens, count */
 } token_slot;
 
-/* Parameters that lie side by side. */
+/* Adjacent parameters. */
 typedef struct cuda_range {
     uint64_t offset, count;
-    uint64_t start; /* of theirs in the array */
+    uint64_t start; /* of these in the array */
 } cuda_range;
 
-/* A set of weights, or of gradients: ranges that are kept, one behind the other, then the places of
- * those that are shared out - of weights whose passes read 16 bits, of what these read as floats.
- * Where nothing is, one range of all. */
+/* A set of weights, or of gradients: the unsharded ranges one after the other, then the places of
+ * the sharded ones (ZeRO). If passes read weights in 16 bits, the latter only hold tensors that
+ * passes read as floats. Without sharding, one range of all. */
 typedef struct cuda_layout {
     cuda_range *kept, *whole;
     uint32_t kept_count, whole_count;
     uint64_t floats;
 } cuda_layout;
 
-/* Device memory of a size. */
+/* A device allocation and its size. */
 typedef struct cuda_taken {
     void *memory;
     uint64_t bytes;
@@ -81,14 +81,14 @@ struct stage_own {
     cudnnHandle_t dnn_handle;
     cuda_attention_choice attention_asked;
     uint32_t attention_layers, attention_layers_of_dnn;
-    char attention_reason[160]; /* why the first that is not cuDNN's is not */
+    char attention_reason[160]; /* why the first layer without cuDNN does not use it */
     void *workspace;
     uint64_t workspace_bytes;
 
     cuda_graphs *graphs;
-    bool is_recording;           /* what is put on `stream` becomes part of a graph, */
-    uint32_t recorded_exchanges; /* among it so many exchanges of ranks */
-    bool waits_inside;           /* a pass is awaited in its middle: it cannot be a graph */
+    bool is_recording;           /* work queued on `stream` becomes part of a graph, */
+    uint32_t recorded_exchanges; /* with this number of collectives */
+    bool waits_inside;           /* the host waits inside a pass, which cannot be a graph then */
     bool is_timed;               /* the device's clock runs, */
     cudaEvent_t clock[2];        /* from when to when */
 
@@ -106,7 +106,7 @@ struct stage_own {
     uint64_t weight_stride;   /* of sets of weights in the stage's type */
     uint32_t copy_part_count; /* tensors of a set; 0 for floats, which have no copy */
     uint64_t *copy_parts;     /* device: [3][copy_part_count], see cuda_copy */
-    void *gather_room; /* where a bucket's weights come together in the stage's type, or NULL */
+    void *gather_room;        /* target of a bucket's all-gather in the stage's type, or NULL */
     float *optimizer_state;
     void *weights;        /* of the set in use, in the stage's type */
     uint32_t state_count; /* of optimizer_state, for the parameters of */
@@ -118,83 +118,83 @@ struct stage_own {
     int32_t *is_bad, *host_is_bad;
     float *sums; /* of rows; as `scratch` */
 
-    void *codec_workspace; /* what compressors work in, in turns */
+    void *codec_workspace; /* workspace of compressors, used in turns */
     uint64_t codec_workspace_bytes;
 
     stage_blocks host_blocks;
-    uint32_t link_blocks;     /* multiprocessors that kernels of its links may keep busy, at most */
-    ty_launch_order launches; /* of all links of the process; */
+    uint32_t link_blocks;               /* most multiprocessors for the kernels of its links */
+    ty_launch_order launches;           /* of all links of the process; */
     void (*launch_ring)(void *context); /* wakes the thread of the one that sleeps, or NULL */
     void *launch_ring_context;
 
-    pthread_mutex_t memory_lock; /* of the following: several threads allocate */
+    pthread_mutex_t memory_lock; /* of the members below: several threads allocate */
     uint64_t taken_bytes, peak_bytes;
-    cuda_taken *taken; /* [taken_count], which may be released before the stage is */
+    cuda_taken *taken; /* [taken_count], which may be freed before the stage */
     uint32_t taken_count, taken_room;
 };
 
 /* ---- Memory (cuda_memory.c) ---- */
 
-/** Zeroed memory that lives as long as the stage; NULL when there is none. */
+/** Zeroed memory that lives as long as the stage; NULL if out of memory. */
 void *cuda_buffer(ty_stage_device *stage, uint64_t bytes);
 void *cuda_host_buffer(ty_stage_device *stage, uint64_t bytes);
 void cuda_buffers_free(ty_stage_device *stage);
-/** Counts the memory that a stage has taken of its device. */
+/** Counts memory that a stage has allocated on its device. */
 void cuda_memory_count(ty_stage_device *stage, uint64_t bytes);
-/** Zeroed memory; NULL when there is none. The device is a stage; NULL memory is ignored. */
+/** Zeroed memory; NULL if out of memory. The device is a stage; NULL memory is ignored. */
 void *cuda_memory_allocate(void *device, uint64_t bytes);
 void cuda_memory_release(void *device, void *memory);
 
 /* ---- Streams (cuda_stream.c) ---- */
 
 enum { CUDA_CLOCK_START, CUDA_CLOCK_STOP };
-/** Marks the device's clock, if it runs. In a graph a mark is a part of it, which marks the time
- * whenever it is launched. */
+/** Marks the device's clock, if it runs. In a graph, the mark is a node that marks the time of each
+ * launch. */
 ty_status cuda_clock_mark(const ty_stage_device *stage, int which, cudaStream_t stream,
                           ty_error *error) TY_MUST_CHECK;
-/** Makes the calling thread's calls go to the stage's GPU. */
+/** Makes the stage's GPU current for the calling thread. */
 ty_status cuda_use(const ty_stage_device *stage, ty_error *error) TY_MUST_CHECK;
-/** Waits for a stream, and reports any failure on it; with a mark, that of the passes, or the side
- * stream. */
+/** Waits for a stream, and reports any failure on it. The other two set a mark and wait for the
+ * stream of the passes, or for the side stream. */
 ty_status cuda_stream_wait(cudaStream_t stream, ty_error *error) TY_MUST_CHECK;
 ty_status cuda_pass_wait(const ty_stage_device *stage, ty_error *error) TY_MUST_CHECK;
 ty_status cuda_side_wait(const ty_stage_device *stage, ty_error *error) TY_MUST_CHECK;
-/** Loads cuDNN with the first layer that asks for it, and makes its handle, on `stream`.
- * TY_EUNSUPPORTED where it is not there. */
+/** Loads cuDNN for the first layer that needs it, and creates its handle, on `stream`.
+ * TY_EUNSUPPORTED if it is missing. */
 ty_status cuda_dnn_open(ty_stage_device *stage, ty_error *error) TY_MUST_CHECK;
 
 /* ---- Parameters (cuda_parameters.c) ---- */
 
 /** Memory of parameters and gradients, initial weights in every set, and statistics.
- * @param sharding NULL: nothing is shared out */
+ * @param sharding NULL: no sharding */
 ty_status cuda_parameters_open(ty_stage_device *stage, const ty_sharding *sharding,
                                ty_error *error) TY_MUST_CHECK;
-/** As device.h has them. */
+/** As in device.h. */
 ty_status cuda_gather_begin(ty_stage_device *stage, const ty_sharded_range *bucket, void **data,
                             ty_element *element, ty_error *error) TY_MUST_CHECK;
 ty_status cuda_gather_end(ty_stage_device *stage, const ty_sharded_range *bucket,
                           ty_error *error) TY_MUST_CHECK;
-/** Of weights of any set, which have come from outside, the copies in the stage's type; of what is
- * shared out there is none before it is gathered. */
+/** Updates the copies in the stage's type after weights of any set were written from outside.
+ * Sharded weights have no copy before their all-gather. */
 void cuda_weights_follow(ty_stage_device *stage, const float *at, uint64_t count,
                          cudaStream_t stream);
 
-/* ---- Where parameters and gradients lie (cuda_layout.c) ---- */
+/* ---- Layout of parameters and gradients (cuda_layout.c) ---- */
 
-/** Decides it: layouts, offsets of nodes, and the table of tensors on the device. As
+/** Sets the layouts, the offsets of nodes, and the table of tensors on the device. As
  * cuda_parameters_open. */
 ty_status cuda_layouts_place(ty_stage_device *stage, const ty_sharding *sharding,
                              ty_error *error) TY_MUST_CHECK;
 void cuda_layouts_clear(ty_stage_device *stage);
-/** The range that has a parameter, or NULL. */
+/** The range that contains a parameter, or NULL. */
 const cuda_range *cuda_range_find(const cuda_range *ranges, uint32_t count, uint64_t offset);
-/** Where a parameter is kept in a set. */
+/** Start of an unsharded parameter in a set. */
 uint64_t cuda_kept_start(const cuda_layout *layout, uint64_t offset);
-/** Where passes find it: in its bucket's place, or where it is kept. */
+/** Start for passes: in its bucket's place, or that of the unsharded parameter. */
 uint64_t cuda_used_start(const cuda_layout *layout, uint64_t offset);
 
-/** Cuts pieces off memory, or only counts them where there is none, each as aligned as what
- * cudaMalloc gives. */
+/** Splits memory into blocks with the alignment of cudaMalloc, or, if NULL, only counts their
+ * bytes. */
 typedef struct cuda_cutter {
     char *from;
     uint64_t used;
@@ -210,7 +210,7 @@ static inline void *cuda_cut_off(cuda_cutter *c, uint64_t bytes)
 
 /* ---- Kinds ---- */
 
-/** The kinds that this backend trains, and their functions. */
+/** Layer kinds of this backend, and their functions. */
 #define CUDA_KINDS(X)                                                                              \
     X(LINEAR, cuda_linear)                                                                         \
     X(CONV2D, cuda_conv2d)                                                                         \
@@ -258,7 +258,8 @@ static inline void *cuda_out(const ty_stage_device *stage, const stage_node *nod
     return stage->values[node->output].data[slot];
 }
 
-/** Where the gradient of the i-th input goes, or NULL if nobody asks for it, now or ever. */
+/** Destination of the gradient of the i-th input, or NULL if it is not needed, in this pass or at
+ * all. */
 static inline void *cuda_in_gradient(const ty_stage_device *stage, const stage_node *node,
                                      uint32_t i)
 {
@@ -304,7 +305,7 @@ static inline const void *cuda_weights(const ty_stage_device *stage, const stage
     return (const char *)stage->own->weights + node->weight_offsets[tensor] * stage->element;
 }
 
-/** Where the gradient of a parameter tensor goes, or NULL where it is frozen or not asked for. */
+/** Destination of the gradient of a parameter tensor, or NULL if it is frozen or not needed. */
 static inline float *cuda_parameter_gradient(const ty_stage_device *stage, const stage_node *node,
                                              uint32_t tensor)
 {
@@ -314,18 +315,18 @@ static inline float *cuda_parameter_gradient(const ty_stage_device *stage, const
 
 /* ---- Ranks (cuda_parallel.c) ---- */
 
-/** As stage_whole_gradient. Where backward comes in two parts, the first gathers for both, so that
- * the second exchanges nothing. */
+/** As stage_whole_gradient. If backward is split in two, the first part all-gathers for both, and
+ * the second needs no communication. */
 ty_status cuda_whole_gradient(ty_stage_device *stage, const stage_node *node, void *room,
                               const void **out, ty_error *error) TY_MUST_CHECK;
-/** Whether something is so on all tensor, or all context, ranks; by the thread of the passes. */
+/** Whether a condition holds on all TP, or all CP, ranks; call from the thread of the passes. */
 ty_status cuda_ranks_agree(ty_stage_device *stage, ty_parallelism among, bool *is_everywhere,
                            ty_error *error) TY_MUST_CHECK;
-/** What ranks exchange, behind all that is on the pass's stream: now, or when the pass that is
- * being recorded comes to it. By the thread of the passes. */
+/** Runs a collective of the ranks after all work on the pass's stream: now, or as part of the graph
+ * that is being recorded. Call from the thread of the passes. */
 ty_status cuda_parallel_exchange(ty_stage_device *stage, const ty_parallel_exchange *exchange,
                                  ty_error *error) TY_MUST_CHECK;
-/** y[r, c] += bias, this rank's part of [columns], and the sums of its gradient. */
+/** y[r, c] += bias, this rank's shard of [columns], and the sums of its gradient. */
 void cuda_add_tp_bias(ty_stage_device *stage, uint64_t rows, uint64_t columns, const float *bias,
                       void *y);
 void cuda_tp_bias_gradient(ty_stage_device *stage, uint64_t rows, uint64_t columns, const void *dy,
@@ -334,24 +335,26 @@ void cuda_tp_bias_gradient(ty_stage_device *stage, uint64_t rows, uint64_t colum
 /* ---- Expert-parallel ranks (cuda_experts.c) ---- */
 
 /**
- * Copies of tokens, grouped by expert with what pads each, which go to the ranks that have these;
- * there each expert's are grouped by rank. Counts are rows with padding.
+ * Copies of tokens, grouped by expert with padding, to send to the ranks of these experts. On the
+ * receiving rank, the copies of each expert are grouped by source rank. Counts are rows with
+ * padding.
  */
 typedef struct cuda_expert_copies {
-    uint64_t experts, features; /* of this rank; of a copy */
-    const int32_t *starts;      /* host, [ranks * experts + 1]: of the own copies for each expert */
-    /* Pinned, of what came: */
-    int32_t *arrived;    /* [ranks][experts]: rows for each expert here */
-    int32_t *first;      /* [experts + 1]: where each one's begin */
-    int32_t *host_index; /* of each row, expert by expert, where it is in the message; or -1 */
+    uint64_t experts, features; /* local experts; features of a copy */
+    const int32_t *starts;      /* host, [ranks * experts + 1]: first own copy for each expert */
+    /* Pinned, for the received copies: */
+    int32_t *arrived;    /* [ranks][experts]: rows for each local expert */
+    int32_t *first;      /* [experts + 1]: first row of each expert */
+    int32_t *host_index; /* place in the message of each row, expert by expert; or -1 */
     int32_t *index;      /* the same on the device */
     int32_t *counts;     /* device, [2][ranks * experts] */
-    void *received;      /* device: the message of the copies that came */
+    void *received;      /* device: the message of the received copies */
 } cuda_expert_copies;
-/** How many rows come for each expert: fills in what is about these. Awaits the device. */
+/** Exchanges the number of rows for each expert and fills in the members above. Waits for the
+ * device. */
 ty_status cuda_experts_meet(ty_stage_device *stage, const cuda_expert_copies *copies,
                             ty_error *error) TY_MUST_CHECK;
-/** Own copies to the experts, into the rows of these, and back. */
+/** All-to-all of own copies into the experts' rows, and back. */
 ty_status cuda_experts_send(ty_stage_device *stage, const cuda_expert_copies *copies, void *own,
                             void *by_expert, ty_error *error) TY_MUST_CHECK;
 ty_status cuda_experts_return(ty_stage_device *stage, const cuda_expert_copies *copies,
@@ -359,39 +362,40 @@ ty_status cuda_experts_return(ty_stage_device *stage, const cuda_expert_copies *
 
 /* ---- Algorithms chosen by measurement (cuda_choices.c) ---- */
 
-enum { CUDA_KEY_SIZE = 320 }; /* of what is chosen for, with its NUL */
+enum { CUDA_KEY_SIZE = 320 }; /* of a key, with its NUL */
 
-/** What was noted on such a GPU, once cuBLASLt is there. @param gpu its name, up to a comma */
+/** Reads the choices noted on such a GPU, once cuBLASLt is loaded. @param gpu its name, up to a
+ * comma */
 ty_status cuda_choices_open(ty_stage_device *stage, const char *gpu, ty_error *error) TY_MUST_CHECK;
-/** Writes what is new. */
+/** Writes new choices. */
 void cuda_choices_close(ty_stage_device *stage);
-/** False: nothing was chosen, and the library's first guess is to be used. */
+/** False: no choice was noted; use the library's first guess. */
 bool cuda_choice_find(const ty_stage_device *stage, const char *key, uint32_t *value);
 ty_status cuda_choice_note(ty_stage_device *stage, const char *key, uint32_t value,
                            ty_error *error) TY_MUST_CHECK;
-/** Some runs of what is tried on the stage's stream, behind a first one.
- * @param run           puts one there; false: it cannot
- * @param milliseconds  [out] negative where it cannot */
+/** Times some runs of a candidate on the stage's stream, after a warm-up run.
+ * @param run           queues one run; false: not possible
+ * @param milliseconds  [out] negative if not possible */
 ty_status cuda_trials_time(const ty_stage_device *stage, bool (*run)(const void *context),
                            const void *context, float *milliseconds, ty_error *error) TY_MUST_CHECK;
 
 /* ---- Passes as graphs (cuda_graph.c) ---- */
 
-/** Puts all of a pass on `stream`, awaiting nothing and allocating nothing. */
+/** Queues an entire pass on `stream` without waits or allocations. */
 typedef ty_status cuda_pass_queue(ty_stage_device *stage, const stage_pass *pass, ty_error *error);
-/** The same, as a graph where it has been made before, does not talk to ranks and can be recorded.
- * `queue` may depend on the pass, on whether it is evaluation and on the sets of weights and
- * gradients in use; numbers that it passes on must be the same for all passes alike. */
+/** The same, as a graph from the second run on if the pass can be recorded (see cuda_graph.c).
+ * `queue` may depend on the pass, on evaluation, and on the sets of weights and gradients in use;
+ * all its other arguments must be the same in every such pass. */
 ty_status cuda_pass_run(ty_stage_device *stage, const stage_pass *pass, cuda_pass_queue *queue,
                         ty_error *error) TY_MUST_CHECK;
-/** TY_EINVAL for what TRAINYARD_CUDA_GRAPHS may not be. */
+/** TY_EINVAL for an invalid value of TRAINYARD_CUDA_GRAPHS. */
 ty_status cuda_graphs_open(ty_stage_device *stage, ty_error *error) TY_MUST_CHECK;
 void cuda_graphs_free(ty_stage_device *stage);
-/** Destroys what was recorded: its passes are queued from then on. */
+/** Destroys the graphs: later passes are queued. */
 void cuda_graphs_drop(ty_stage_device *stage);
 ty_device_graphs cuda_graphs_counts(const ty_stage_device *stage);
-/** Around what another thread than that of the passes puts on `stream`: no pass is recorded
- * meanwhile, which would take it for its own. */
+/** Enclose work that another thread than that of the passes queues on `stream`: no pass is recorded
+ * meanwhile, since its graph would capture that work. */
 void cuda_recording_hold(ty_stage_device *stage);
 void cuda_recording_go_on(ty_stage_device *stage);
 
@@ -403,13 +407,13 @@ typedef struct cuda_affine {
     uint64_t y_stride;             /* of rows of y; 0: out */
     const void *x, *weight, *bias; /* bias may be NULL */
     void *y;
-    void *before_gelu; /* not NULL: y = gelu of what is written here */
+    void *before_gelu; /* not NULL: receives the product; y is its gelu */
 } cuda_affine;
 ty_status cuda_affine_forward(ty_stage_device *stage, const cuda_affine *affine,
                               ty_error *error) TY_MUST_CHECK;
 
-/** The same for rows that lie strides apart, with y in floats, which may be added to. Forward: x
- * [rows][in], y = x W^T [rows][out]; backward: x [rows][out], y = x W [rows][in]. */
+/** The same for rows with strides, with y in floats, optionally added to. Forward: x [rows][in], y
+ * = x W^T [rows][out]; backward: x [rows][out], y = x W [rows][in]. */
 typedef struct cuda_strided {
     uint64_t rows, in, out, x_stride, y_stride;
     const void *x, *weight; /* in the stage's type */
@@ -428,14 +432,14 @@ typedef struct cuda_affine_gradient {
     const void *x, *weight, *dy;
     float *dweight, *dbias;    /* may be NULL */
     void *dx;                  /* may be NULL */
-    const void *x_before_gelu; /* not NULL: dx is the gradient of this, of which x is the gelu */
+    const void *x_before_gelu; /* not NULL: dx is the gradient of this; x is its gelu */
     bool adds_weight, adds_bias, adds_x;
 } cuda_affine_gradient;
 ty_status cuda_affine_backward(ty_stage_device *stage, const cuda_affine_gradient *affine,
                                ty_error *error) TY_MUST_CHECK;
-/** Of a product of all of one of a layer's inputs the gradients of weights and of the input, the
- * latter summed over ranks. What had to be gathered for forward is gathered again, of the first
- * input; layers whose ranks gather have one. `affine` lacks x, dx and adds_x. */
+/** Gradients of the weights and of the input, for a product with an entire input of a layer; sums
+ * the input's gradient over ranks. Repeats forward's all-gather for the first input; layers with an
+ * all-gather have only one. `affine` lacks x, dx and adds_x. */
 ty_status cuda_input_product_backward(ty_stage_device *stage, const stage_node *node,
                                       uint32_t input, uint32_t slot, cuda_affine_gradient *affine,
                                       ty_error *error) TY_MUST_CHECK;
