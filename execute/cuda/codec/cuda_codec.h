@@ -1,7 +1,7 @@
 /**
  * @file cuda_codec.h
- * Inside the GPU's compressors: what their files share. A compressor is a ty_codec whose `device`
- * is the stage and whose arrays and payloads are device memory; a kind's functions queue kernels
+ * Common part of the GPU compressors. A compressor is a ty_codec whose `device` is the stage and
+ * whose arrays and payloads are device memory. A kind's functions queue kernels
  * (cuda_codec_kernels.h) on the stage's side stream, and cuda_codec_encode and _decode wait.
  */
 #ifndef TY_EXECUTE_CUDA_CODEC_H
@@ -22,7 +22,7 @@ static inline cudaStream_t cuda_codec_stream(const ty_codec *codec)
     return stage->own->side;
 }
 
-/** What kernels work in; one for all compressors of a stage, which take turns. */
+/** Workspace of the kernels; shared by all compressors of a stage, which take turns. */
 static inline void *cuda_codec_workspace(const ty_codec *codec)
 {
     const ty_stage_device *stage = codec->device;
@@ -30,7 +30,7 @@ static inline void *cuda_codec_workspace(const ty_codec *codec)
     return stage->own->codec_workspace;
 }
 
-/** Adds gradients to an array as long as they are. */
+/** Adds gradients to an array of the same length. */
 static inline float *cuda_codec_add(const ty_codec *codec, const float *gradients, uint32_t array)
 {
     cuda_accumulate_float(CUDA_TYPE_FLOAT, codec->options.count, gradients, true,

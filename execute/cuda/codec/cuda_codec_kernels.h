@@ -1,8 +1,8 @@
 /**
  * @file cuda_codec_kernels.h
- * The compressors' kernels (codec_*.cu), as functions that start them on a stream. Internal to
- * execute/cuda/. Formulas are those of codec_math.h, layouts those of codec_layout.c: the bytes
- * that they make are the CPU's, but for PowerSGD's, whose sums are in another order.
+ * Functions that launch the compressors' kernels (codec_*.cu) on a stream. Internal to
+ * execute/cuda/. Formulas are those of codec_math.h, layouts those of codec_layout.c. Payloads
+ * equal the CPU's byte for byte, except for PowerSGD, which sums in another order.
  */
 #ifndef TY_EXECUTE_CUDA_CODEC_KERNELS_H
 #define TY_EXECUTE_CUDA_CODEC_KERNELS_H
@@ -26,7 +26,7 @@ typedef enum cuda_group_format {
 /** @param encoded all scales, then all codes; neither is aligned */
 void cuda_groups_encode(cuda_group_format format, uint64_t count, uint32_t key, const float *values,
                         void *encoded, cudaStream_t stream);
-/** values = the sum of the members' payloads, which lie `stride` bytes apart. */
+/** values = the sum of the members' payloads, `stride` bytes apart. */
 void cuda_groups_decode(cuda_group_format format, uint64_t count, uint32_t members, uint64_t stride,
                         const void *encoded, float *values, cudaStream_t stream);
 
@@ -34,15 +34,16 @@ void cuda_groups_decode(cuda_group_format format, uint64_t count, uint32_t membe
 
 /** Parts of a bucket of `count` elements; see codec_part_size. */
 typedef struct cuda_sign_parts {
-    uint64_t count, part, groups, bytes; /* elements, of a part; a part's groups and payload */
+    uint64_t count, part, groups, bytes; /* elements; of a part: elements, groups, payload bytes */
 } cuda_sign_parts;
-/** Parts from `first` on; takes from `values`, which begin with the first of them, what is sent. */
+/** Encodes parts from `first` on; subtracts the sent values from `values`, which begins with part
+ * `first`. */
 void cuda_signs_encode(const cuda_sign_parts *shape, uint32_t first, uint32_t parts, float *values,
                        void *encoded, cudaStream_t stream);
-/** sums += what all members sent of a part. */
+/** sums += the payloads of all members for a part. */
 void cuda_signs_add(const cuda_sign_parts *shape, uint32_t members, const void *encoded,
                     float *sums, cudaStream_t stream);
-/** All parts, without what is behind the last element. */
+/** Decodes all parts, up to the last element. */
 void cuda_signs_write(const cuda_sign_parts *shape, const void *encoded, float *values,
                       cudaStream_t stream);
 
@@ -53,12 +54,13 @@ uint64_t cuda_select_workspace(void);
 /** Finds the k-th largest magnitude. @param scratch [count] */
 void cuda_threshold_exact(void *workspace, uint64_t count, uint64_t k, const float *values,
                           uint32_t *scratch, cudaStream_t stream);
-/** Finds one that about k elements reach, by a sample; never more than k. @param scratch [count] */
+/** Finds a magnitude that about k elements reach, never more, from a sample. @param scratch
+ * [count] */
 void cuda_threshold_sampled(void *workspace, uint64_t count, uint64_t k, uint32_t key,
                             const float *values, uint32_t *scratch, cudaStream_t stream);
 /**
- * The elements above the threshold found last as pairs, by ascending index, and zeroes them; pairs
- * that are left over have no index. @param also [count] zeroed where values are; NULL: nothing
+ * Takes the elements above the last threshold as pairs, by ascending index, and zeroes them;
+ * surplus pairs have no index. @param also [count] zeroed at the same indices; NULL: none
  */
 void cuda_pairs_take(void *workspace, uint64_t count, uint64_t k, float *values, float *also,
                      void *pairs, cudaStream_t stream);
@@ -75,22 +77,22 @@ void cuda_velocity(uint64_t count, float momentum, uint32_t members, double clip
 
 /* ---- Random-k (codec_random_k.cu) ---- */
 
-/** encoded = what is at the k places, which is zeroed there. */
+/** encoded = the values at the k places, which become 0. */
 void cuda_places_take(uint64_t count, uint64_t k, uint32_t key, float *values, float *encoded,
                       cudaStream_t stream);
-/** values = what was encoded at the k places, 0 elsewhere. */
+/** values = `encoded` at the k places, 0 elsewhere. */
 void cuda_places_put(uint64_t count, uint64_t k, uint32_t key, const float *encoded, float *values,
                      cudaStream_t stream);
 
 /* ---- Rows (codec_rows.cu) ---- */
 
-/** A matrix [rows][columns] of which a payload has `room` rows, and what follows it. */
+/** A matrix [rows][columns], with `room` rows in a payload, and the dense elements after it. */
 typedef struct cuda_row_table {
     uint64_t rows, columns, room, dense_elements;
 } cuda_row_table;
 /** Bytes of workspace for cuda_rows_encode. */
 uint64_t cuda_rows_workspace(uint64_t rows);
-/** @param encoded [room] uint32 indices, ascending, UINT32_MAX behind the last; [room][columns]
+/** @param encoded [room] uint32 indices, ascending, UINT32_MAX after the last; [room][columns]
  *         floats; [dense_elements] floats */
 void cuda_rows_encode(const cuda_row_table *shape, const float *gradients, void *encoded,
                       void *workspace, cudaStream_t stream);
@@ -105,9 +107,9 @@ typedef struct cuda_factored {
     uint64_t rows, columns;
     float *m, *p, *q;
     float *gradients; /* [rows][columns] */
-    uint32_t key;     /* of what is drawn for q */
+    uint32_t key;     /* random key of q */
 } cuda_factored;
-/** Matrices that kernels take at once: they fit into a launch's parameters. */
+/** Matrices per launch: as many as fit into its parameters. */
 enum { CUDA_FACTORED_BATCH = 32 };
 typedef struct cuda_factored_batch {
     cuda_factored of[CUDA_FACTORED_BATCH];

@@ -1,10 +1,10 @@
 /**
  * @file cuda_kernels.h
- * The backend's own kernels, as functions that start them on a stream. Internal to execute/cuda/.
+ * Functions that launch the backend's own kernels on a stream. Internal to execute/cuda/.
  *
- * Activations are of one `cuda_type`; parameters, their gradients and all sums are float. Where a
- * function has `adds`, it adds to what is there instead of overwriting. Every kernel sums in a
- * fixed order: the same input gives the same bits. Failures to start show in cudaGetLastError.
+ * Activations have one `cuda_type`; parameters, their gradients and all sums are float. With
+ * `adds`, a function adds to its output instead of overwriting it. Every kernel sums in a fixed
+ * order: the same input gives the same bits. cudaGetLastError reports failed launches.
  */
 #ifndef TY_EXECUTE_CUDA_KERNELS_H
 #define TY_EXECUTE_CUDA_KERNELS_H
@@ -34,10 +34,10 @@ void cuda_accumulate(cuda_type type, uint64_t count, const void *from, bool adds
 /** The same into floats. */
 void cuda_accumulate_float(cuda_type type, uint64_t count, const void *from, bool adds, float *to,
                            cudaStream_t stream);
-/** to (+)= from, which are floats. */
+/** to (+)= from, an array of floats. */
 void cuda_take_floats(cuda_type type, uint64_t count, const float *from, bool adds, void *to,
                       cudaStream_t stream);
-/** y = a + b, or 0 where that is less and `has_relu`. */
+/** y = a + b, with a relu if `has_relu`. */
 void cuda_sum(cuda_type type, uint64_t count, const void *a, const void *b, bool has_relu, void *y,
               cudaStream_t stream);
 void cuda_activate(cuda_type type, cuda_activation kind, uint64_t count, const void *x, void *y,
@@ -63,19 +63,18 @@ uint64_t cuda_column_sums_scratch(uint64_t rows, uint64_t columns);
 void cuda_column_sums(cuda_type type, uint64_t rows, uint64_t columns, uint64_t stride,
                       const void *dy, bool adds, float *sums, float *scratch, cudaStream_t stream);
 
-/* ---- Orders of images (layout.cu) ---- */
+/* ---- Image layouts (layout.cu) ---- */
 
-/** Each matrix [rows][columns] as [columns][rows]: images between planes, [C][H W], and channels
+/** Transposes each matrix [rows][columns]: converts images between planes, [C][H W], and channels
  * last, [H W][C]. */
 void cuda_transpose(cuda_type from_type, uint64_t matrices, uint64_t rows, uint64_t columns,
                     const void *from, cuda_type to_type, bool adds, void *to, cudaStream_t stream);
-/** A convolution's filters beside images that lie channels last, `taps` being the places of its
- * window.
- *  @param weights [outputs][inputs][taps], as parameters have it
+/** A convolution's filters for channels-last images; `taps` is the number of places in its window.
+ *  @param weights [outputs][inputs][taps], as in the parameters
  *  @param to [out] [outputs][taps][inputs] */
 void cuda_filter_permute(cuda_type type, uint64_t outputs, uint64_t inputs, uint64_t taps,
                          const void *weights, void *to, cudaStream_t stream);
-/** And their gradients back.
+/** Converts their gradients back.
  *  @param from [outputs][taps][inputs], of the type
  *  @param gradients [outputs][inputs][taps] */
 void cuda_filter_gradient(cuda_type type, uint64_t outputs, uint64_t inputs, uint64_t taps,
@@ -84,8 +83,8 @@ void cuda_filter_gradient(cuda_type type, uint64_t outputs, uint64_t inputs, uin
 /* ---- Norms over the innermost dimension (norm.cu) ---- */
 
 /**
- * @param other  what is normalised is its sum with x; NULL: x
- * @param sum [out] that sum; NULL without another summand
+ * @param other  normalises x + other; NULL: x
+ * @param sum [out] x + other; NULL without `other`
  * @param statistics [out] [rows][2], mean and 1 / deviation; rms: mean is 0 and shift NULL
  */
 void cuda_norm(cuda_type type, bool is_rms, uint64_t rows, uint64_t n, const void *x,
@@ -103,10 +102,10 @@ uint64_t cuda_norm_scratch(bool is_rms, uint64_t rows, uint64_t n);
 /**
  * Ioffe and Szegedy, 2015.
  * @param running [2][channels] mean and variance to normalise with; NULL: the batch's own
- * @param other  is added to what is normalised; NULL: nothing is
- * @param has_relu what is below 0 then becomes 0
- * @param statistics [out] [channels][3]: mean and 1 / deviation that were used, variance of the
- *        batch
+ * @param other  added to the normalised values; NULL: none
+ * @param has_relu applies a relu to the sum
+ * @param statistics [out] [channels][3]: the mean and 1 / deviation used, and the variance of the
+ *                   batch
  * @param scratch cuda_batch_norm_scratch floats
  */
 void cuda_batch_norm(cuda_type type, uint64_t rows, uint64_t channels, const void *x,
@@ -114,13 +113,13 @@ void cuda_batch_norm(cuda_type type, uint64_t rows, uint64_t channels, const voi
                      bool has_relu, void *y, float *statistics, float *scratch,
                      cudaStream_t stream);
 /**
- * @param shift  of a norm with a relu and without another summand, whose output is made again; else
- *               NULL
- * @param y      the output where there are a relu and another summand; else NULL
+ * @param shift  for a norm with a relu and no other summand, to recompute its output; else NULL
+ * @param y      the output of a norm with a relu and another summand; else NULL
  * @param is_given whether the statistics were the running ones; dgain, dshift, dx may be NULL
  * @param running [2][channels] moves towards the batch's statistics, as in cpu_batch_norm.c; NULL
  *                without dgain
- * @param dy [in, out] with y what the relu stops becomes 0: the other summand's gradient is left
+ * @param dy [in, out] with y, becomes 0 where the relu's output is 0, which gives the other
+ *           summand's gradient
  */
 void cuda_batch_norm_backward(cuda_type type, uint64_t rows, uint64_t channels, const void *x,
                               const float *gain, const float *shift, const void *y,
@@ -137,7 +136,7 @@ typedef struct cuda_pool {
 } cuda_pool;
 void cuda_pool_forward(cuda_type type, const cuda_pool *pool, const void *x, void *y,
                        cudaStream_t stream);
-/** Of equal maxima the first in row-major order gets the gradient. */
+/** The first of equal maxima, in row-major order, gets the gradient. */
 void cuda_pool_backward(cuda_type type, const cuda_pool *pool, const void *x, const void *y,
                         const void *dy, bool adds, void *dx, cudaStream_t stream);
 
@@ -153,8 +152,8 @@ void cuda_add_part_bias(cuda_type type, uint64_t rows, uint64_t columns, uint64_
 
 /* ---- Loss (loss.cu) ---- */
 
-/** Rows of scores, of which this rank has `own` from class `first` on; `stride` elements apart, the
- * rest of which is padding. Alone a rank has all: own = classes. */
+/** Rows of scores. This rank has `own` classes from `first` on; without TP, own = classes. Rows are
+ * `stride` elements apart, the rest is padding. */
 typedef struct cuda_scores {
     uint64_t rows, classes, stride, first, own;
 } cuda_scores;
@@ -174,17 +173,18 @@ void cuda_cross_entropy(cuda_type type, const cuda_scores *s, const void *logits
 void cuda_cross_entropy_backward(cuda_type type, const cuda_scores *s, const void *logits,
                                  const int32_t *labels, const float *log_sums, const float *scale,
                                  bool adds, void *dx, cudaStream_t stream);
-/* The same among ranks, in three steps (Shoeybi et al., "Megatron-LM", 2019, section 3): after the
- * first the largest of the maxima, after the second the sums of both others come from all ranks. */
-/** maxima: [rows], of this rank's scores; -infinity where it has none. */
+/* The same on TP ranks, in three steps (Shoeybi et al., "Megatron-LM", 2019, section 3). An
+ * all-reduce takes the maximum of the maxima after the first step, and the sums of the other two
+ * after the second. */
+/** maxima: [rows], of this rank's scores; -infinity if it has none. */
 void cuda_tp_maxima(cuda_type type, const cuda_scores *s, const void *logits, float *maxima,
                     cudaStream_t stream);
-/** sums: [rows], of exp(score - maximum); of_labels: [rows], the label's score where this rank has
- * it, else 0. */
+/** sums: [rows], of exp(score - maximum); of_labels: [rows], the label's score if this rank has it,
+ * else 0. */
 void cuda_tp_exponentials(cuda_type type, const cuda_scores *s, const void *logits,
                           const int32_t *labels, const float *maxima, float *sums, float *of_labels,
                           cudaStream_t stream);
-/** Of equal largest scores the label's counts, wherever it is. */
+/** Of equal largest scores, the label's counts, at any index. */
 void cuda_tp_cross_entropy(const cuda_scores *s, const int32_t *labels, const float *maxima,
                            const float *sums, const float *of_labels, float *log_sums,
                            float *row_loss, int32_t *row_best, cuda_loss *loss,
@@ -192,28 +192,29 @@ void cuda_tp_cross_entropy(const cuda_scores *s, const int32_t *labels, const fl
 
 /* ---- Embedding (embedding.cu) ---- */
 
-/** What this rank has of a table and of positions: the rows of `words` words from `first_word` on,
- * and of all positions `own_features` features from `first_feature` on, side by side. Alone a rank
- * has all. */
+/** This rank's shard of a table and of positions: the rows of `words` words from `first_word` on,
+ * and for all positions `own_features` features from `first_feature` on. Without TP, the entire
+ * tensors. */
 typedef struct cuda_embedding_part {
-    uint64_t count, length, features; /* places, those of a sequence, of a row */
-    token_runs runs;                  /* where the latter are in it */
+    uint64_t count, length, features; /* places in total and per sequence; features per row */
+    token_runs runs;                  /* places of this rank in the sequence */
     uint64_t first_word, words, first_feature, own_features;
 } cuda_embedding_part;
-/** y[i] = table[tokens[i]] + positions[that of i], what others have being 0. positions may be NULL.
+/** y[i] = table[tokens[i]] + positions[that of i], with 0 for rows of other ranks. positions may be
+ * NULL.
  */
 void cuda_embedding(cuda_type type, const cuda_embedding_part *part, const int32_t *tokens,
                     const void *table, const void *positions, void *y, cudaStream_t stream);
 /**
- * Which places of a batch hold which token, so that each row of the table is summed by one block in
- * the order of the places. order: [count] places, grouped by token, ascending; starts: [groups +
- * 1]; group_tokens: [groups].
+ * Places of each token in a batch, so that one block sums each row of the table in the order of the
+ * places. order: [count] places, grouped by token, ascending; starts: [groups + 1]; group_tokens:
+ * [groups].
  */
 typedef struct cuda_token_groups {
     const int32_t *order, *starts, *group_tokens;
     const int32_t *group_count; /* in device memory */
 } cuda_token_groups;
-/** Adds to dtable and dpositions (which may be NULL). @param most_groups bound of group_count */
+/** Adds to dtable and dpositions (which may be NULL). @param most_groups bound on group_count */
 void cuda_embedding_backward(cuda_type type, const cuda_embedding_part *part,
                              const cuda_token_groups *groups, uint64_t most_groups, const void *dy,
                              float *dtable, float *dpositions, cudaStream_t stream);
@@ -225,76 +226,75 @@ typedef struct cuda_cell {
     uint64_t batch, length, hidden, step;
     bool is_reversed;
 } cuda_cell;
-/** gates: [batch][length][4 hidden] floats, of this step the sums of both products, which become
+/** gates: [batch][length][4 hidden] floats; for this step the sums of both products, overwritten by
  * the activated gates; cells: [batch][length][hidden] floats. Biases: [4 hidden], or both NULL. */
 void cuda_cell_forward(cuda_type type, const cuda_cell *c, const float *input_bias,
                        const float *state_bias, float *gates, float *cells, void *y,
                        cudaStream_t stream);
-/** @param dstate, dcell [batch][hidden] what comes back from the step after, unread at the last;
- *  dcell becomes what goes to the one before. dgates is overwritten at this step. */
+/** @param dstate, dcell [batch][hidden] gradients from the next step, unread at the last one; dcell
+ *                becomes the gradient for the previous step. dgates is overwritten at this step. */
 void cuda_cell_backward(cuda_type type, const cuda_cell *c, const float *gates, const float *cells,
                         const void *dy, const float *dstate, float *dcell, void *dgates,
                         cudaStream_t stream);
 
 /* ---- Attention (attention.cu) ---- */
 
-/** Query heads lie at row + h * head_size, keys and values where said; strides in elements. Of a
- * sequence of `keys` tokens these may be the queries of some only. */
+/** Query heads are at row + h * head_size, keys and values at key_at and value_at; strides in
+ * elements. The queries may be those of a part of the sequence's `keys` tokens. */
 typedef struct cuda_attention {
     uint64_t batch, length, keys, heads, kv_heads, head_size; /* length: queries of a sample */
-    token_runs runs;           /* where the queries are in the sequence */
+    token_runs runs;           /* places of the queries in the sequence */
     uint64_t stride;           /* of a row of queries, */
     uint64_t key_stride;       /* of keys and values, */
     uint64_t key_at, value_at; /* which begin there, */
     uint64_t context_stride;   /* and of the context: heads * head_size */
     float scale;
     bool is_causal;
-    bool is_ordered; /* gradients are summed in a fixed order; own kernels always do */
-    /* Added to the scores by the distance from query to key, or NULL: [buckets][heads], and which
-     * bucket distance i = keys - 1 + key - query is in, [2 keys - 1]. */
+    bool is_ordered; /* sums gradients in a fixed order, as attention.cu always does */
+    /* Added to the scores by the distance from query to key, or NULL: [buckets][heads]; and the
+     * bucket of distance i = keys - 1 + key - query, [2 keys - 1]. */
     const float *biases;
     const int32_t *bucket_of;
     uint64_t buckets;
     uint32_t tile_queries, tile_keys; /* multiples of 16; see cuda_attention_tiles */
 } cuda_attention;
-/** Chooses the largest tiles whose working memory fits `shared_bytes`, or the smallest that hold
- * all queries and all keys; false when none fits. */
+/** Chooses the largest tiles that fit `shared_bytes` of shared memory, or the smallest that cover
+ * all queries and all keys; false if none fits. */
 bool cuda_attention_tiles(cuda_type type, uint64_t shared_bytes, cuda_attention *attention);
-/** Lets the kernels use as much shared memory; once per device. */
+/** Allows the kernels `shared_bytes` of shared memory; once per device. */
 cudaError_t cuda_attention_prepare(uint64_t shared_bytes);
 /** Dao et al., "FlashAttention", NeurIPS 2022. @param log_sums [batch][heads][length] */
 void cuda_attention_forward(cuda_type type, const cuda_attention *attention, const void *queries,
                             const void *keys, void *context, float *log_sums, cudaStream_t stream);
 /** @param delta [batch][heads][length] scratch
- *  @param dqueries, dkeys [out] as queries and keys lie; keys that no query sees get 0
+ *  @param dqueries, dkeys [out] in the layout of queries and keys; keys that no query sees get 0
  *  @param distances [out] cuda_attention_distances floats, for cuda_attention_biases; NULL without
  *         biases */
 void cuda_attention_backward(cuda_type type, const cuda_attention *attention, const void *queries,
                              const void *keys, const void *context, const float *log_sums,
                              const void *dcontext, float *delta, void *dqueries, void *dkeys,
                              float *distances, cudaStream_t stream);
-/** Floats of what every tile of queries finds by distance, and their sums. The queries are of whole
- * sequences. */
+/** Number of floats for the gradients by distance of every tile of queries, and for their sums. The
+ * queries are those of entire sequences. */
 uint64_t cuda_attention_distances(const cuda_attention *attention);
-/** Gradients of the biases, from what a backward has found. @param distances also scratch */
+/** Gradients of the biases, from the distances of a backward pass. @param distances also scratch */
 void cuda_attention_biases(const cuda_attention *attention, float *distances, bool adds,
                            float *dbiases, cudaStream_t stream);
 
 /* ---- Rotary positions (rotary.cu) ---- */
 
-/** Rows [batch][length] that begin with the heads' numbers, strides in elements. */
+/** Rows [batch][length] that begin with the heads' elements; stride in elements. */
 typedef struct cuda_rotary {
     uint64_t batch, length, heads, head_size, stride;
-    token_runs runs; /* which positions the rows have */
+    token_runs runs; /* positions of the rows */
     double log2_base;
-    bool is_back; /* the other way round: of gradients */
+    bool is_back; /* inverse rotation, for gradients */
 } cuda_rotary;
 void cuda_rotate(cuda_type type, const cuda_rotary *rotary, void *rows, cudaStream_t stream);
 
 /* ---- Mixtures of experts (moe.cu) ---- */
 
-/** Tokens, of which each is copied to the experts that it has chosen: copy c is of token c /
- * chosen.
+/** Tokens, each copied to its chosen experts: copy c is of token c / chosen.
  */
 typedef struct cuda_mixture {
     uint64_t rows, experts, chosen, features;
@@ -302,40 +302,43 @@ typedef struct cuda_mixture {
 /** @param scores [rows][experts]; choice, weight: [out] [rows][chosen], best first */
 void cuda_route(const cuda_mixture *mixture, const float *scores, int32_t *choice, float *weight,
                 cudaStream_t stream);
-/** Rows of a message in another order, out of it and into it: row r is the index[r]-th of the
- * message; below 0 it is zeros, and goes nowhere. */
+/** Reads or writes rows of a message in another order: row r is the index[r]-th of the message.
+ * Below 0, take writes zeros and put skips the row. */
 void cuda_rows_take(cuda_type type, uint64_t rows, uint64_t columns, const int32_t *index,
                     const void *message, void *to, cudaStream_t stream);
 void cuda_rows_put(cuda_type type, uint64_t rows, uint64_t columns, const int32_t *index,
                    const void *from, void *message, cudaStream_t stream);
-/** Rows that one expert's copies take: their number, rounded up so that products of few shapes do
- * for all; ty_expert_rows is what all experts' take at most. */
+/** Rows of one expert's copies: their number, rounded up so that few shapes of products suffice.
+ * ty_expert_rows is the most that all experts take. */
 uint32_t cuda_expert_padded(uint32_t copies);
 /**
- * Expert behind expert, and in each by token.
- * @param starts [out] [experts + 1]: rows where each expert's begin
- * @param place [out] [copies]: the row of each; copy_of: [out] [rows]: whose it is, or -1
+ * Sorts copies by expert, then by token.
+ * @param starts [out] [experts + 1]: first row of each expert
+ * @param place [out] [copies]: the row of each copy; copy_of: [out] [rows]: the copy of each row,
+ *              or -1
  */
 void cuda_experts_place(const cuda_mixture *mixture, const int32_t *choice, int32_t *starts,
                         int32_t *place, int32_t *copy_of, cudaStream_t stream);
-/** Of every row the token, times the copy's weight if there are weights; zeros in the padding.
+/** Copies the token of every row, times the copy's weight unless `weight` is NULL; zeros in the
+ * padding.
  *  @param padded rows, with padding; from: [rows][features], to: [padded][features] */
 void cuda_copies_take(cuda_type type, const cuda_mixture *mixture, uint64_t padded,
                       const int32_t *copy_of, const float *weight, const void *from, void *to,
                       cudaStream_t stream);
-/** Of every token the sum of what its copies became, times their weights if there are. */
+/** Sums the expert outputs of every token's copies, times their weights unless `weight` is NULL. */
 void cuda_copies_sum(cuda_type type, const cuda_mixture *mixture, const int32_t *place,
                      const float *weight, const void *of_copies, bool adds, void *to,
                      cudaStream_t stream);
-/** What the loss gains by the weight of each copy.
- *  @param of_copies what experts made; dy: [rows][features]; gain: [out] [copies] */
+/** Gradient of the loss with respect to each copy's weight.
+ *  @param of_copies expert outputs; dy: [rows][features]; gain: [out] [copies] */
 void cuda_copy_gains(cuda_type type, const cuda_mixture *mixture, const int32_t *place,
                      const void *of_copies, const void *dy, float *gain, cudaStream_t stream);
-/** @param dscores [out] [rows][stride], 0 of who is not chosen */
+/** @param dscores [out] [rows][stride], 0 for experts not chosen */
 void cuda_scores_gradient(cuda_type type, const cuda_mixture *mixture, const int32_t *choice,
                           const float *weight, const float *gain, uint64_t stride, void *dscores,
                           cudaStream_t stream);
-/** Columns [first, first + count) of [rows][columns] as rows of their own, and back, into zeros. */
+/** Columns [first, first + count) of [rows][columns] as a compact matrix, and back, with zeros
+ * elsewhere. */
 void cuda_columns_take(cuda_type type, uint64_t rows, uint64_t columns, uint64_t first,
                        uint64_t count, const void *from, void *to, cudaStream_t stream);
 void cuda_columns_put(cuda_type type, uint64_t rows, uint64_t columns, uint64_t first,
@@ -343,7 +346,7 @@ void cuda_columns_put(cuda_type type, uint64_t rows, uint64_t columns, uint64_t 
 
 /* ---- Additive attention (additive.cu) ---- */
 
-/** Samples, rows of queries and of the memory of each, columns of the memory and under the tanh. */
+/** Samples, query and memory rows per sample, columns of the memory, and columns under the tanh. */
 typedef struct cuda_additive {
     uint64_t batch, length, keys, features, hidden;
 } cuda_additive;
@@ -359,13 +362,13 @@ void cuda_additive_vector_gradients(uint64_t hidden, const float *v, const float
 void cuda_additive_forward(cuda_type type, const cuda_additive *additive, const float *u,
                            const void *q, const void *k, const void *memory, float *p, void *y,
                            cudaStream_t stream);
-/** @param dscores scratch, as p; du_of_row: [out] [batch][length][hidden], of which the sum of rows
- *  is the gradient of u */
+/** @param dscores scratch, as p; du_of_row: [out] [batch][length][hidden]; the sum of its rows is
+ *                the gradient of u */
 void cuda_additive_backward(cuda_type type, const cuda_additive *additive, const float *u,
                             const void *q, const void *k, const void *memory, const float *p,
                             const void *dy, float *dscores, void *dq, void *dk, float *du_of_row,
                             cudaStream_t stream);
-/** What the memory gets as values. */
+/** Gradient of the memory as values. */
 void cuda_additive_memory(cuda_type type, const cuda_additive *additive, const float *p,
                           const void *dy, bool adds, void *dmemory, cudaStream_t stream);
 
@@ -376,37 +379,36 @@ typedef struct cuda_update {
     float rate, momentum, decay;                   /* sgd */
     float beta1, beta2, root_scale, epsilon, keep; /* adamw; see optimizer.c */
 } cuda_update;
-/** The weights in the type of the passes: a set whose tensors begin at multiples of
- * CUDA_COPY_ALIGNMENT elements, which those of the floats do not. */
+/** The weights in the type of the passes. In this set, unlike in the floats, tensors begin at
+ * multiples of CUDA_COPY_ALIGNMENT elements. */
 enum { CUDA_COPY_ALIGNMENT = 64 };
 typedef struct cuda_copy {
     void *weights;
     uint32_t part_count;
-    const uint64_t *starts; /* [part_count], ascending, device memory: first floats of tensors, */
-    const uint64_t *places; /* where they are here, */
-    const uint64_t *floats; /* and where in the set passes find those that are shared out as floats;
-                               CUDA_NO_FLOATS: they read none of them */
+    const uint64_t *starts; /* [part_count], ascending, device memory: first floats of tensors */
+    const uint64_t *places; /* their starts in `weights` */
+    const uint64_t *floats; /* starts in the set of sharded tensors that passes read as floats;
+                               CUDA_NO_FLOATS: not read as floats */
 } cuda_copy;
 #define CUDA_NO_FLOATS UINT64_MAX
-/** Of `count` floats of a set, from its `first` on, the copies. */
+/** Makes the copies of `count` floats of a set, from its `first` on. */
 void cuda_copy_make(cuda_type type, const cuda_copy *copy, uint64_t first, uint64_t count,
                     const float *from, cudaStream_t stream);
-/** Of `count` numbers of a set that was shared out, from its `first` on, in the type of the copies:
- * these, and floats of `set` where passes read such. */
+/** From `count` elements of a sharded set, from its `first` on, in the type of the copies: writes
+ * the copies, and floats of `set` if passes read those. */
 void cuda_copy_spread(cuda_type type, const cuda_copy *copy, uint64_t first, uint64_t count,
                       const void *from, float *set, cudaStream_t stream);
-/** Of the parameters from the set's `first` on. @param copy of the same set, or NULL. State as in
- *  ty_optimizer_step; NULL where there is none. */
+/** Optimizer step of the parameters from the set's `first` on. @param copy of the same set, or
+ * NULL. State as in ty_optimizer_step; NULL if there is none. */
 void cuda_update_step(cuda_type type, const cuda_update *update, uint64_t first, uint64_t count,
                       float *parameters, const float *gradients, float *state,
                       const cuda_copy *copy, cudaStream_t stream);
 enum { CUDA_SQUARE_PARTS = 256 };
-/** Sum of squares, in doubles. @param parts [CUDA_SQUARE_PARTS] scratch, of which the first is the
- * result */
+/** Sum of squares, in doubles. @param parts [CUDA_SQUARE_PARTS] scratch; the first is the result */
 void cuda_squares(uint64_t count, const float *x, double *parts, cudaStream_t stream);
 /** x /= divisor. */
 void cuda_divide(uint64_t count, float divisor, float *x, cudaStream_t stream);
-/** gradients *= factor; *is_bad becomes 1 where one is not finite, and is left otherwise. */
+/** gradients *= factor; *is_bad becomes 1 if one is not finite, else it is unchanged. */
 void cuda_unscale(uint64_t count, float factor, float *gradients, int32_t *is_bad,
                   cudaStream_t stream);
 
