@@ -183,7 +183,7 @@ ty_status ty_reached_fit(const ty_reached *reached, ty_convergence *out,
 void ty_reached_to_json(const ty_reached *reached, const ty_convergence *law, double batch,
                         ty_json_writer *writer);
 
-/* ---- Stale and compressed gradients ------------------------------------------------------- */
+/* ---- Stale and compressed gradients ------------------------------------------------------ */
 
 typedef enum ty_staleness_kind {
     TY_STALENESS_NONE,            /* synchronous, pipelines with flush included */

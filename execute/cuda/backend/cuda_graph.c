@@ -1,21 +1,21 @@
 /*
- * Passes as CUDA graphs. A pass is dozens of launches on the stage's stream with nothing to wait
- * for in between, and the same ones whenever the same pass is made again: what changes from call to
- * call lies in memory that the launches read (batches and the loss's factor in pinned host memory,
- * weights and gradients on the device), and what makes them differ is in the key below.
+ * Passes as CUDA graphs. A pass is dozens of launches on the stage's stream without waits in
+ * between, and a repeated pass has the same launches. Inputs that change from call to call are in
+ * memory that the launches read: batches and the loss's factor in pinned host memory, weights and
+ * gradients on the device. All else that changes launches is in the key below.
  *
- * The first time a pass is queued as it is: then cuBLASLt is asked for algorithms, kernels are
- * loaded, epilogues that there are not are found out. The second time its launches are captured,
- * and from then on they are launched as one. Nothing runs during a capture, so that one that fails,
- * for whatever reason, costs nothing but itself: that pass is queued then, as ever after.
+ * The first run of a pass is queued: it queries cuBLASLt for algorithms, loads kernels and detects
+ * unsupported epilogues. The second run captures the launches; from then on the graph is launched.
+ * Nothing runs during a capture, so a failed one has no side effects: that pass is queued then and
+ * ever after.
  *
- * What ranks exchange inside a pass becomes a part of its graph where their link records
- * (ty_parallel_group.record). Then ranks must do the same: whether a pass is a graph they decide
- * together, launch it together, and whoever cannot then ends the run.
+ * Collectives inside a pass become a part of its graph if the link records
+ * (ty_parallel_group.record). Then ranks must act alike: they agree on whether a pass is a graph
+ * and launch it together, and a rank that cannot launch it ends the run.
  *
- * Captures are of this thread alone (cudaStreamCaptureModeThreadLocal): other threads may allocate
- * and use NCCL meanwhile. But they must not put work on the stream that is being captured, which
- * would become part of the graph; see cuda_recording_hold.
+ * A capture affects only this thread (cudaStreamCaptureModeThreadLocal): other threads may allocate
+ * and use NCCL meanwhile. But they must not queue work on the captured stream, as it would become
+ * part of the graph; see cuda_recording_hold.
  */
 #include "cuda_stage.h"
 
@@ -24,25 +24,25 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* Passes that are told apart; more are queued. A graph takes about as much device memory as its
- * launches have arguments: some hundred KB a thousand of them. */
+/* Passes with a graph at most; others are queued. A graph takes about as much device memory as the
+ * arguments of its launches: some hundred KB per thousand launches. */
 enum { MOST_PASSES = 512 };
 
 typedef enum pass_state {
     PASS_NEW,
     PASS_SEEN,     /* queued once */
-    PASS_RECORDED, /* `graph` is it */
+    PASS_RECORDED, /* in `graph` */
     PASS_NEVER     /* cannot be recorded */
 } pass_state;
 
 typedef struct pass_entry {
-    /* What makes launches differ: */
+    /* Key of the launches: */
     stage_pass pass;
     bool is_evaluating, is_timed;
     const float *parameters, *gradients; /* the sets in use */
 
     pass_state state;
-    bool has_exchanges; /* of ranks */
+    bool has_exchanges; /* collectives of ranks */
     cudaGraphExec_t graph;
 } pass_entry;
 
@@ -117,7 +117,7 @@ ty_device_graphs cuda_graphs_counts(const ty_stage_device *stage)
     return stage->own->graphs->counts;
 }
 
-/* ---- Passes that are told apart ---- */
+/* ---- Table of passes --------------- */
 
 static bool is_same(const pass_entry *a, const pass_entry *b)
 {
@@ -129,7 +129,7 @@ static bool is_same(const pass_entry *a, const pass_entry *b)
            a->gradients == b->gradients;
 }
 
-/* NULL, if there is no room for another. */
+/* NULL if the table is full. */
 static ty_status entry_find(ty_stage_device *stage, const stage_pass *pass, pass_entry **out,
                             ty_error *error)
 {
@@ -160,8 +160,8 @@ static ty_status entry_find(ty_stage_device *stage, const stage_pass *pass, pass
 
 /* ---- Recording ---- */
 
-/* Between its begin and its end a capture takes what this thread puts on the stream. A launch that
- * was refused meanwhile is not in the graph, which then is not the pass. */
+/* A capture records the work that this thread queues on the stream between its begin and end. A
+ * launch that failed meanwhile is missing from the graph, which is incomplete then. */
 static ty_status capture(ty_stage_device *stage, const stage_pass *pass, cuda_pass_queue *queue,
                          cudaGraph_t *out, ty_error *error)
 {
@@ -196,7 +196,7 @@ static ty_status record(ty_stage_device *stage, const stage_pass *pass, cuda_pas
 done:
     if (graph != NULL)
         cudaGraphDestroy(graph);
-    (void)cudaGetLastError(); /* of what failed; it is told by the status */
+    (void)cudaGetLastError(); /* clears the error, which the status reports */
     return status;
 }
 
@@ -214,7 +214,7 @@ static void give_up(cuda_graphs *graphs, pass_entry *entry, const ty_error *reas
     graphs->counts.given_up = graphs->given_up;
 }
 
-/* Whether all ranks have recorded the pass: else none launches it. */
+/* Whether all ranks have recorded the pass; else none launches it. */
 static ty_status agree(ty_stage_device *stage, bool *is_recorded, ty_error *error)
 {
     ty_status status = cuda_ranks_agree(stage, TY_TENSOR_PARALLEL, is_recorded, error);
@@ -223,7 +223,7 @@ static ty_status agree(ty_stage_device *stage, bool *is_recorded, ty_error *erro
                            : status;
 }
 
-/* The second time that the pass is made. What one rank cannot record no rank launches. */
+/* Records the second run of a pass. If one rank cannot record it, no rank launches it. */
 static ty_status recording_make(ty_stage_device *stage, const stage_pass *pass,
                                 cuda_pass_queue *queue, pass_entry *entry, ty_error *error)
 {
@@ -255,7 +255,7 @@ done:
     return status;
 }
 
-/* Whether the pass is under way as a graph, or, with exchanges of ranks in it, over. */
+/* Whether the pass was launched as a graph, or, with collectives in it, has ended. */
 static ty_status replay(ty_stage_device *stage, const stage_pass *pass, cuda_pass_queue *queue,
                         pass_entry *entry, bool *is_under_way, ty_error *error)
 {

@@ -1,4 +1,4 @@
-/* The CUDA backend: a stage's layers on one GPU, and the plugin that holds it. */
+/* The CUDA backend: a stage's layers on one GPU, and the plugin that contains it. */
 #include "cuda_plugin.h"
 #include "cuda_stage.h"
 
@@ -8,7 +8,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* Of matrix products; NVIDIA's advice for Hopper is 32 MiB (cuBLAS documentation, "cuBLAS
+/* Workspace of matrix products; NVIDIA's advice for Hopper is 32 MiB (cuBLAS documentation, "cuBLAS
  * workspace"). */
 #define WORKSPACE_BYTES (UINT64_C(32) << 20)
 
@@ -54,7 +54,7 @@ static void clock_free(ty_stage_device *stage)
 
 /* ---- The stage's own memory ---- */
 
-/* An embedding has the second part of backward only. */
+/* An embedding only has the second part of backward, the weight gradients. */
 static bool kept_allocate(ty_stage_device *stage, stage_node *node)
 {
     if (!stage->options.splits_backward || !stage_gathers(stage, node) ||
@@ -78,7 +78,7 @@ static bool nodes_allocate(ty_stage_device *stage)
     return stage->own->sums != NULL;
 }
 
-/* Where the batch comes in, if it is numbers. */
+/* Memory for a batch of numbers. */
 static bool input_allocate(ty_stage_device *stage)
 {
     if (stage->options.first_layer > 0 || stage->tokens != NULL)
@@ -88,7 +88,7 @@ static bool input_allocate(ty_stage_device *stage)
     return stage->own->host_input != NULL;
 }
 
-/* Per slot: tokens; the places ordered by token, where each group starts, its token, how many. */
+/* Per slot: tokens; the places ordered by token; start, token and number of the groups. */
 static bool tokens_allocate(ty_stage_device *stage)
 {
     uint64_t count = stage->values[0].count, bytes = count * sizeof(int32_t);
@@ -130,7 +130,7 @@ static bool loss_allocate(ty_stage_device *stage)
            stage->own->row_best != NULL;
 }
 
-/* Results of updates and measures. */
+/* Results of optimizer steps and measurements. */
 static bool figures_allocate(ty_stage_device *stage)
 {
     stage->own->squares = cuda_buffer(stage, CUDA_SQUARE_PARTS * sizeof *stage->own->squares);
@@ -176,13 +176,13 @@ static void tokens_group(const int32_t *tokens, uint64_t count, int32_t *groups,
     int32_t *group_count = groups + 3 * count + 1;
     int32_t found = 0, at = 0;
 
-    /* places[t]: first how often the token is there, then where its next place goes. */
+    /* places[t]: first the number of the token's places, then the index for its next place. */
     for (uint64_t i = 0; i < count; i++)
         places[tokens[i]]++;
     for (uint64_t i = 0; i < count; i++) {
         int32_t token = tokens[i], here = places[token];
         if (here <= 0)
-            continue; /* its group has been started */
+            continue; /* its group exists already */
         starts[found] = at;
         group_tokens[found++] = token;
         places[token] = -1 - at;
@@ -194,7 +194,7 @@ static void tokens_group(const int32_t *tokens, uint64_t count, int32_t *groups,
         order[-1 - places[tokens[i]]--] = (int32_t)i;
 }
 
-/* On the host, before the batch goes to the device: what is not a token is not looked up there. */
+/* On the host, before the batch goes to the device, which must not look up invalid tokens. */
 static ty_status tokens_prepare(const ty_stage_device *stage, uint32_t slot, ty_error *error)
 {
     const int32_t *tokens = stage->tokens[slot];
@@ -304,7 +304,7 @@ static ty_status forward_queue(ty_stage_device *stage, const stage_pass *pass, t
     TY_TRY(stage_nodes_forward(stage, pass, error));
     if (is_end && has_loss)
         TY_TRY(loss_leave(stage, pass->slot, error));
-    if (is_end && !has_loss && !pass->is_again) /* the message is still there */
+    if (is_end && !has_loss && !pass->is_again) /* the message still exists */
         cuda_output_give(stage, pass->slot);
     return cuda_clock_mark(stage, CUDA_CLOCK_STOP, stage->own->stream, error);
 }
@@ -503,7 +503,7 @@ static void device_close(ty_stage_device *stage)
     stage_clear(stage);
 }
 
-/* Which GPU, what it has, and the attention kernels' right to its shared memory. */
+/* Chooses the GPU, reads its properties, and allows the attention kernels its shared memory. */
 static ty_status device_choose(ty_stage_device *stage, ty_error *error)
 {
     struct cudaDeviceProp properties;
@@ -551,7 +551,7 @@ static ty_status attention_choose(ty_stage_device *stage, ty_error *error)
     return TY_OK;
 }
 
-/* After the device, whose attention there is. */
+/* Appends the attention kernels in use to the device's description. */
 static void attention_describe(ty_stage_device *stage)
 {
     const size_t length = strlen(stage->own->description),
@@ -627,7 +627,7 @@ static ty_status device_open(const ty_stage_options *options, ty_stage_device **
     TY_CHECK(device_choose(stage, error), status, cleanup);
     TY_CHECK(libraries_open(stage, error), status, cleanup);
     status = stage_build(stage, error);
-    (void)cudaGetLastError(); /* of memory that there was not */
+    (void)cudaGetLastError(); /* clears the error of the failed allocation */
     if (status == TY_OK && !options->is_sharded)
         status = cuda_parameters_open(stage, NULL, error);
     if (status != TY_OK)
@@ -635,7 +635,7 @@ static ty_status device_open(const ty_stage_options *options, ty_stage_device **
     attention_describe(stage);
     device_scale_loss(stage, 1.0);
     *out = stage;
-    stage = NULL; /* given away */
+    stage = NULL; /* owned by the result */
 
 cleanup:
     device_close(stage);
@@ -661,7 +661,7 @@ static void device_select(ty_stage_device *stage, uint32_t version)
         (char *)stage->own->version_weights + version * stage->own->weight_stride * stage->element;
 }
 
-/* By one thread, on the side stream. What fails shows as no number, and in the next call. */
+/* Called by one thread; runs on the side stream. A failure gives NaN and shows in the next call. */
 static double device_square(ty_stage_device *stage, const float *first, uint64_t count)
 {
     ty_error ignored;
@@ -786,7 +786,7 @@ static float *memory_whole(const ty_stage_device *stage, uint64_t offset)
     return stage->gradients + cuda_used_start(&stage->own->gradient_layout, offset);
 }
 
-/* Its kernels go where those of passes do, perhaps by another thread. */
+/* Queues its kernels on the stream of the passes, perhaps from another thread. */
 static ty_status memory_update(ty_stage_device *stage, const ty_optimizer *optimizer, uint64_t step,
                                uint64_t offset, uint64_t count, bool *is_finite, ty_error *error)
 {
@@ -889,12 +889,12 @@ static ty_status check(ty_error *error)
 
 __attribute__((visibility("default"))) const ty_cuda_plugin *ty_cuda_plugin_get(bool is_alone);
 
-/* CUDA and NCCL read these when they are first called; they are set here, since no other thread may
- * read the environment meanwhile. Among several ranks kernels are loaded before they are needed,
- * since loading one may wait for all that runs, NCCL's kernels that wait for a peer among it. A
- * stream has a hardware queue of its own, so that none holds up another. A user's own setting
- * counts; but the link needs NCCL to connect when a communicator is made, and not when a message of
- * another size first comes. */
+/* CUDA and NCCL read these variables on their first call. They are set here because no other thread
+ * may read the environment meanwhile. With several ranks, kernels are loaded early: loading one may
+ * wait for all running kernels, including NCCL's, which wait for a peer. Each stream gets its own
+ * hardware queue, so that none blocks another. The user's settings take precedence, with one
+ * exception: NCCL must connect when a communicator is created, not at the first message of another
+ * size. */
 static void environment_set(bool is_alone)
 {
     setenv("CUDA_MODULE_LOADING", is_alone ? "LAZY" : "EAGER", 0);

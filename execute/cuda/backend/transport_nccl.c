@@ -1,99 +1,97 @@
 /*
- * Device memory between GPUs by NCCL. MPI (or whatever transport the ranks have) is used to hand
- * out identifiers; then there is a communicator per pair of ranks and direction, and one per set of
- * ranks that share a bucket, each on a stream of its own, so that none waits behind another.
+ * Communication between GPUs by NCCL. MPI (or any other transport of the ranks) distributes the
+ * identifiers. Then each pair of ranks has a communicator per direction, and so has each set of
+ * ranks that share a bucket. Each communicator has its own stream, so that none waits for another.
  *
- * A kernel of NCCL stays on its GPU until those of all members are there, and spins: one that is
- * launched too early keeps others from running, perhaps what its own peer waits for. So nothing is
- * launched before all members have said, over the transport, that they are ready, and all that is
- * launched is so in one order on all devices (launch_order.h). Of a communicator's members the
- * lowest leads: whoever has come to an operation tells it so; once it has heard of all, and is
- * there itself, it asks them for stamps; once it has these, it tells them the latest, and they
- * launch by it. Of two members the second decides: its answer is the operation's stamp. A
- * communicator has one operation at a time. What follows:
- * - A kernel that runs waits for nothing but threads that serve links (nccl_advance), and these
- * wait for no kernel of NCCL: all that such a thread uses is allocated, connected and loaded
- * before.
- * - Of the operations that are not over the first in the order has on no device anything before it
- * that is not over, whatever streams share a hardware queue.
- * - Who listens to a peer for what it says hears when its process is gone; NCCL itself may spin on.
+ * An NCCL kernel spins on its GPU until the kernels of all members run. If launched too early, it
+ * may block the kernel that its own peer waits for. So no kernel is launched before all members
+ * have reported over the transport that they are ready, and all devices launch in one order
+ * (launch_order.h). The lowest member of a communicator leads. Each member reports to the leader
+ * when it reaches an operation. When all have, the leader requests stamps from them, then sends
+ * them the latest stamp, and they launch by it. With two members the second decides: its answer is
+ * the operation's stamp. A communicator has one operation at a time. It follows:
+ * - A running kernel only waits for threads that serve links (nccl_advance), and these wait for no
+ *   NCCL kernel: everything that such a thread uses is allocated, connected and loaded before.
+ * - The first unfinished operation in the order waits for no other operation on any device,
+ *   whatever streams share a hardware queue.
+ * - A rank that receives notices from a peer detects the end of its process; NCCL itself may spin
+ *   forever.
  *
- * NCCL knows no tags: messages of a communicator are matched by their order, which both programs
- * fix, and one that is posted too early waits here for its turn. A communicator is made, and its
- * first use connects its ranks, once all have come: in a thread of NCCL's own, since who waits in
- * NCCL for a peer that is gone waits for ever, and who asks now and then hears of it. So each is
- * used once while opening, in one order over all ranks, that of buckets and then of pairs, which no
- * two ranks can wait for in a circle.
+ * NCCL has no tags: it matches messages of a communicator by their order, which both programs fix.
+ * A message posted too early waits here for its turn. Creating a communicator, and connecting its
+ * ranks on first use, waits for all members. That runs in a thread of NCCL, since a call that waits
+ * for a dead peer never returns, while polling detects it. So opening the link uses each
+ * communicator once, in the same order on all ranks, first buckets, then pairs, which prevents
+ * deadlock.
  *
- * What ranks exchange inside a pass may be recorded with it (cuda_graph.c). Then the whole pass is
- * one operation of all ranks of a stage replica: it has its turn and its place in the order as
- * others have, and no other is launched between its kernels. A graph keeps its communicators: it is
- * destroyed before they are.
+ * Collectives inside a pass may be recorded with it (cuda_graph.c). Then the entire pass is one
+ * operation of all ranks of a stage replica. It has its turn and place in the order like any other,
+ * and no other operation is launched between its kernels. A graph references its communicators, so
+ * it is destroyed before them.
  */
 #include "cuda_stage.h"
 #include "device_link.h"
 
 #include <stdio.h>
 
-/* Notices may come at any time: nobody else may use their tag. */
+/* Notices may arrive at any time: no other message may use their tag. */
 enum { ID_TAG = 9, NOTICE_TAG = 13, INDEX_TAG = 11 };
 
-/* Of the streaming multiprocessors that a communicator may keep busy: many are open at once, and
- * compute wants the rest. */
+/* Streaming multiprocessors per communicator: many are open at once, and compute needs the rest. */
 enum { PAIR_BLOCKS = 2, GROUP_BLOCKS = 8 };
 
 typedef struct channel channel;
 
-/* How far the current operation of a channel is. */
+/* Progress of a channel's current operation. */
 typedef enum channel_step {
-    STEP_POSTED,    /* nothing was said of it */
-    STEP_READY,     /* a member said that it is ready; the leader asked all for stamps */
-    STEP_STAMP_DUE, /* a member has a stamp to tell */
-    STEP_STAMPED,   /* and told it */
-    STEP_GO_DUE,    /* the leader has the latest stamp to tell */
-    STEP_DECIDED,   /* it is launched when its turn comes */
+    STEP_POSTED,    /* not reported yet */
+    STEP_READY,     /* member: reported ready; leader: requested all stamps */
+    STEP_STAMP_DUE, /* a member has a stamp to send */
+    STEP_STAMPED,   /* and sent it */
+    STEP_GO_DUE,    /* the leader has the latest stamp to send */
+    STEP_DECIDED,   /* launched when its turn comes */
     STEP_LAUNCHED,
 } channel_step;
 
 typedef struct nccl_request {
     ty_transfer transfer;          /* of a pair */
     ty_collective_options options; /* of a group */
-    ty_stage_device *stage;        /* of passes: what puts which pass on whose stream */
+    ty_stage_device
+        *stage; /* of passes: the function, the pass, and the stage whose stream it uses */
     ty_parallel_run *run;
     void *argument;
-    struct nccl_request *next; /* on the same channel; messages by their order */
+    struct nccl_request *next; /* on the same channel; messages in their order */
     bool is_done;
 } nccl_request;
 
 struct channel {       /* one communicator */
-    bool is_of_passes; /* no communicator: all ranks of a stage replica, which launch recorded
-                          passes */
+    bool is_of_passes; /* all ranks of a stage replica, for recorded passes; no communicator */
     ncclComm_t comm;
     cudaStream_t stream;
     cudaEvent_t event;
-    uint32_t blocks;   /* multiprocessors that its kernels may keep busy */
+    uint32_t blocks;   /* multiprocessors for its kernels */
     uint32_t *members; /* ranks; of a pair: the sender, then the receiver */
-    uint32_t *theirs;  /* by which number members call it, as far as they are told something */
+    uint32_t *theirs;  /* the channel's number at each member that gets notices */
     uint32_t member_count, position, leader; /* leader: position of the lowest rank */
     ty_direction direction;                  /* TY_NO_DIRECTION: a group */
-    uint64_t order;                          /* of the message that is next */
+    uint64_t order;                          /* of the next message */
 
-    nccl_request *waiting; /* the first of which is next */
-    nccl_request *current; /* NULL: nothing is asked for, nor launched */
+    nccl_request *waiting; /* the first is next */
+    nccl_request *current; /* NULL: no operation requested or launched */
     channel_step step;     /* of the current one */
-    ty_launch launch;      /* and its place in the order */
-    /* Of the leader: members that came to the next operation; of the current one, how many stamps
-     * it has heard, and the latest. */
+    ty_launch launch;      /* with its place in the order */
+    /* For the leader: members ready for the next operation; for the current one, the number of
+     * stamps received, and the latest. */
     uint32_t ready_count, stamp_count;
     uint64_t latest;
 };
 
-/* What is said of a channel: a member is ready for the next operation; the leader asks for a stamp,
- * and says its own; a member says its stamp; the leader says the operation's. */
+/* Notices of a channel: a member is ready for the next operation; the leader requests a stamp and
+ * sends its own; a member sends its stamp; the leader sends the operation's. */
 typedef enum notice_kind { NOTICE_READY, NOTICE_ASK, NOTICE_STAMP, NOTICE_GO } notice_kind;
 
 typedef struct notice {
-    uint32_t channel; /* as the receiver numbers them */
+    uint32_t channel; /* the receiver's number of the channel */
     uint32_t kind;
     uint64_t stamp;
 } notice;
@@ -104,7 +102,7 @@ typedef struct nccl_peer { /* a process that shares a channel with this one */
     ty_request *listening;
 } nccl_peer;
 
-typedef struct nccl_told { /* a notice on its way; its place never moves */
+typedef struct nccl_told { /* a notice in transit; its address is fixed */
     notice said;
     ty_request *request; /* NULL: free */
 } nccl_told;
@@ -112,18 +110,18 @@ typedef struct nccl_told { /* a notice on its way; its place never moves */
 typedef struct nccl_state {
     ty_link_options options;
     const cuda_nccl *nccl;
-    ty_launch_order *order; /* the stage's, which other links of the process share */
+    ty_launch_order *order; /* of the stage, shared with other links of the process */
     channel *channels;
     uint32_t count;
     nccl_peer *peers;
     uint32_t peer_count;
-    nccl_told *told; /* [told_count], two for each member of each channel */
+    nccl_told *told; /* [told_count], two per member of each channel */
     uint32_t told_count;
     bool is_broken;
-    ty_stage_device **recorded; /* [recorded_count]: stages with graphs of these communicators */
+    ty_stage_device **recorded; /* [recorded_count]: stages whose graphs use these communicators */
     uint32_t recorded_count;
-    void *probe;   /* device memory for the first use: a number for each process */
-    char *staging; /* what goes out in an all-to-all, while the same memory takes what comes in */
+    void *probe;   /* device memory for the first use: one number per process */
+    char *staging; /* copy of the data sent in an all-to-all, since the memory itself receives */
 } nccl_state;
 
 static ty_status nccl_fail(const nccl_state *state, ty_error *error, const char *call,
@@ -141,7 +139,8 @@ static ty_status nccl_fail(const nccl_state *state, ty_error *error, const char 
         }                                                                                          \
     } while (0)
 
-/* NCCL's answer, where it may be at it still (ncclInProgress) until all members have come. */
+/* Waits for an NCCL call that may stay in progress (ncclInProgress) until all members have
+ * joined. */
 #define NCCL_SETTLE(c, call, status, label)                                                        \
     do {                                                                                           \
         ncclResult_t code_ = (call);                                                               \
@@ -154,7 +153,7 @@ static ty_status nccl_fail(const nccl_state *state, ty_error *error, const char 
 
 static ty_status notices_advance(nccl_state *state, bool *is_moved, ty_error *error);
 
-/* Until it is done, or a peer is gone. */
+/* Waits until the call is done, or a peer has ended. */
 static ty_status settle(nccl_state *state, const channel *c, const char *call, ncclResult_t code,
                         ty_error *error)
 {
@@ -211,7 +210,7 @@ static ty_status channel_make(nccl_state *state, const uint32_t *members, uint32
     return TY_OK;
 }
 
-/* If it is not there yet. */
+/* Adds a channel unless it exists. */
 static ty_status channel_add(nccl_state *state, const uint32_t *members, uint32_t count,
                              ty_direction direction, ty_error *error)
 {
@@ -228,14 +227,13 @@ static bool is_member(const uint32_t *members, uint32_t count, uint32_t rank)
     return false;
 }
 
-/* The rank of the plan that this process, or another, is a rank of; communicators are between
- * processes. */
+/* Stage replica of this or another process; communicators connect processes. */
 static uint32_t replica_of(const nccl_state *state, uint32_t rank)
 {
     return rank / ty_plan_replica_ranks(state->options.plan);
 }
 
-/* The process of a rank that is the same rank as this one. */
+/* Process of another stage replica with the same rank in its replica as this one. */
 static uint32_t rank_of(const nccl_state *state, uint32_t stage_replica)
 {
     const uint32_t width = ty_plan_replica_ranks(state->options.plan);
@@ -243,8 +241,8 @@ static uint32_t rank_of(const nccl_state *state, uint32_t stage_replica)
     return stage_replica * width + state->options.transport->rank % width;
 }
 
-/* The processes that exchange with this one inside passes: of each kind of ranks a row; and all of
- * them, who make passes together, behind. */
+/* Processes that communicate with this one inside passes: one row per kind of process group, then
+ * one row with all ranks of the stage replica, which run passes together. */
 static ty_status parallel_groups_list(nccl_state *state, ty_error *error)
 {
     const ty_plan *plan = state->options.plan;
@@ -291,7 +289,7 @@ static ty_status groups_list(nccl_state *state, ty_error *error)
     return status;
 }
 
-/* The sender and the receiver of a transfer of this rank. */
+/* Sender and receiver of a send or recv of this rank. */
 static void pair_of(const nccl_state *state, const ty_instruction *transfer, uint32_t pair[2])
 {
     uint32_t own = state->options.transport->rank;
@@ -311,7 +309,7 @@ static const ty_stage_program *own_program(const nccl_state *state)
     return &state->options.program->stages[stage];
 }
 
-/* Pairs after groups, by their ranks, so that all ranks agree on what comes first. */
+/* Orders groups before pairs, and both by their ranks, so that all ranks agree on the order. */
 static int pair_compare(const void *x, const void *y)
 {
     const channel *a = x, *b = y;
@@ -351,7 +349,7 @@ static ty_status pairs_list(nccl_state *state, ty_error *error)
 /* ---- Whether both ends of a pair move messages in one order ---- */
 
 typedef struct message {
-    uint32_t cut, micro_batch, step; /* cut: the stage behind it; UINT32_MAX: none */
+    uint32_t cut, micro_batch, step; /* cut: the stage after it; UINT32_MAX: none */
 } message;
 
 static bool is_on(const nccl_state *state, const channel *c, uint32_t rank, const ty_instruction *t)
@@ -363,8 +361,8 @@ static bool is_on(const nccl_state *state, const channel *c, uint32_t rank, cons
            ty_program_peer_replica(state->options.plan, replica_of(state, rank), t) == peer;
 }
 
-/* The `index`-th message that a process sends or receives on the channel in a stretch of some
- * steps, which streams walk in rounds. */
+/* The `index`-th message that a process sends or receives on the channel within the steps that its
+ * streams repeat. */
 static message message_at(const nccl_state *state, const channel *c, uint32_t rank, uint32_t steps,
                           uint64_t index)
 {
@@ -410,8 +408,8 @@ static ty_status order_check(const nccl_state *state, const channel *c, ty_error
 
 /* ---- All-to-all, which NCCL has as messages ---- */
 
-/* Parts that lie one behind the other. What this member keeps is copied. Of an empty one a byte
- * goes, which nobody reads: so all members have a kernel, and all devices the same order of them.
+/* Consecutive shards. This member's own shard is copied. An empty shard sends one unused byte, so
+ * that all members launch a kernel, in the same order on all devices.
  */
 static ty_status unequal_parts_start(nccl_state *state, const channel *c,
                                      const ty_collective_options *options, uint64_t size,
@@ -452,7 +450,7 @@ done:
     return status;
 }
 
-/* In place: part p goes to member p, and member p's part for this one comes where it was. */
+/* In place: part p goes to member p, and its place receives member p's part for this one. */
 static ty_status all_to_all_start(nccl_state *state, const channel *c, char *data, uint64_t bytes,
                                   ty_error *error)
 {
@@ -500,7 +498,7 @@ done:
     return status;
 }
 
-/* By which numbers the leader of a channel and its members call it. */
+/* Shares the channel's numbers between its leader and its members. */
 static ty_status indices_share(const nccl_state *state, channel *c, ty_error *error)
 {
     ty_transport *transport = state->options.transport;
@@ -516,7 +514,7 @@ static ty_status indices_share(const nccl_state *state, channel *c, ty_error *er
     return TY_OK;
 }
 
-/* What all members call it: its leader's process, and how that one numbers it. */
+/* Name of a channel for all members: its leader's process, and the leader's number for it. */
 static uint64_t launch_name(const nccl_state *state, const channel *c)
 {
     const uint64_t own = (uint64_t)(c - state->channels);
@@ -525,7 +523,7 @@ static uint64_t launch_name(const nccl_state *state, const channel *c)
     return (uint64_t)c->members[c->leader] << 32 | number << 1 | state->options.is_inside_replica;
 }
 
-/* As cudaStreamSynchronize, which would wait for a peer that is gone. */
+/* As cudaStreamSynchronize, which would wait forever for an ended peer. */
 static ty_status probe_wait(nccl_state *state, const channel *c, ty_error *error)
 {
     ty_backoff backoff = {0};
@@ -545,7 +543,7 @@ done:
     return status;
 }
 
-/* Every kind of collective once, of one number for each member. */
+/* Runs every kind of collective once, with one number per member. */
 static ty_status group_probe(nccl_state *state, const channel *c, ty_error *error)
 {
     const cuda_nccl *nccl = state->nccl;
@@ -590,7 +588,7 @@ done:
     return status;
 }
 
-/* Its kernels go first: who waits for them waits on another GPU, too. */
+/* Its kernels have priority, since other GPUs wait for them too. */
 static ty_status stream_open(channel *c, ty_error *error)
 {
     int least = 0, greatest = 0;
@@ -637,7 +635,7 @@ done:
     return status;
 }
 
-/* Each rank becomes a host of its own to NCCL, which otherwise refuses two ranks on one GPU. */
+/* Makes each rank a separate host for NCCL, which otherwise refuses two ranks on one GPU. */
 static void shared_gpu_configure(uint32_t rank)
 {
     char host[32];
@@ -651,7 +649,7 @@ static void shared_gpu_configure(uint32_t rank)
     setenv("NCCL_PROTO", "Simple", 0);
 }
 
-/* One thread at most sleeps where no notice wakes it. */
+/* At most one thread sleeps in the order, where no notice wakes it. */
 static void order_leave(const nccl_state *state, const channel *c)
 {
     const ty_stage_device *stage = state->options.stage;
@@ -661,15 +659,15 @@ static void order_leave(const nccl_state *state, const channel *c)
         stage->own->launch_ring(stage->own->launch_ring_context);
 }
 
-/* NCCL gives up a communicator only when no graph has it any more. */
+/* NCCL frees a communicator only after all graphs that use it. */
 static void recorded_drop(const nccl_state *state)
 {
     for (uint32_t s = 0; s < state->recorded_count; s++)
         cuda_graphs_drop(state->recorded[s]);
 }
 
-/* Ends what is on its way, here: kernels that wait for peers which may never come. Before any
- * memory is freed, since that waits for them. */
+/* Aborts running operations: their kernels wait for peers that may never join. Called before any
+ * memory is freed, since freeing waits for kernels. */
 static void nccl_break(nccl_state *state)
 {
     if (state->is_broken)
@@ -682,7 +680,7 @@ static void nccl_break(nccl_state *state)
             (void)state->nccl->ncclCommAbort(c->comm);
         c->comm = NULL;
         order_leave(state, c);
-        c->waiting = c->current = NULL; /* they are their owners' */
+        c->waiting = c->current = NULL; /* the callers own them */
     }
 }
 
@@ -692,7 +690,7 @@ static void channel_close(const nccl_state *state, channel *c)
         (void)state->nccl->ncclCommDestroy(c->comm);
     state->options.stage->own->link_blocks -= c->blocks;
     if (c->stream != NULL) {
-        (void)cudaStreamSynchronize(c->stream); /* what rings when it ends has rung */
+        (void)cudaStreamSynchronize(c->stream); /* the callback at its end has run */
         cudaStreamDestroy(c->stream);
     }
     if (c->event != NULL)
@@ -732,7 +730,7 @@ static void nccl_close(ty_device_link *link)
     ty_free(link);
 }
 
-/* ---- What kernels do ---- */
+/* ---- Kernels of operations ---- */
 
 static ty_status transfer_start(nccl_state *state, const channel *c, const ty_transfer *t,
                                 ty_error *error)
@@ -749,8 +747,8 @@ done:
     return status;
 }
 
-/* Each member's share, summed there or sent from there to all: one group of calls, where shares
- * differ in length. */
+/* Reduces or broadcasts each member's shard in one group of calls, for shards of different
+ * length. */
 static ty_status unequal_shares_start(nccl_state *state, const channel *c,
                                       const ty_collective_options *options, ncclDataType_t type,
                                       uint64_t size, ty_error *error)
@@ -836,7 +834,7 @@ done:
     return status;
 }
 
-/* ---- Who is ready ---- */
+/* ---- Agreement on launches ---- */
 
 static uint32_t notice_tag(const nccl_state *state)
 {
@@ -851,7 +849,7 @@ static ty_status peer_listen(nccl_state *state, nccl_peer *peer, ty_error *error
                               sizeof peer->heard, &peer->listening, error);
 }
 
-/* Places for as many notices as there may be at once, or fewer. */
+/* Number of free notice slots. */
 static uint32_t told_free(const nccl_state *state)
 {
     uint32_t found = 0;
@@ -902,7 +900,7 @@ static ty_status told_advance(nccl_state *state, ty_error *error)
     return status;
 }
 
-/* The other members do so as well, or are about to. */
+/* The other members launch it as well, now or soon. */
 static ty_status launch(nccl_state *state, channel *c, ty_error *error)
 {
     const nccl_request *request = c->current;
@@ -925,7 +923,7 @@ done:
     return status;
 }
 
-/* The leader has heard of all that they are ready, and is so itself. */
+/* All members and the leader itself are ready. */
 static ty_status stamps_ask(nccl_state *state, channel *c, ty_error *error)
 {
     c->ready_count -= c->member_count - 1;
@@ -936,7 +934,7 @@ static ty_status stamps_ask(nccl_state *state, channel *c, ty_error *error)
     return tell_all(state, c, NOTICE_ASK, c->launch.stamp, error);
 }
 
-/* Nobody else has a say in it if the operation is of two. */
+/* With two members, this stamp is final. */
 static void stamp_make(nccl_state *state, channel *c, uint64_t asked)
 {
     ty_launch_propose(state->order, &c->launch);
@@ -980,7 +978,7 @@ static ty_status notice_take(nccl_state *state, const nccl_peer *peer, ty_error 
     return TY_OK;
 }
 
-/* Whoever is gone is found out here. */
+/* Detects peers that have ended. */
 static ty_status notices_advance(nccl_state *state, bool *is_moved, ty_error *error)
 {
     ty_transport *transport = state->options.transport;
@@ -1008,7 +1006,7 @@ done:
     return status;
 }
 
-/* Nobody has to find out by himself that a network failed. */
+/* Reports asynchronous NCCL errors, such as a failed network. */
 static ty_status failure_look(nccl_state *state, const channel *c, ty_error *error)
 {
     ncclResult_t failure = ncclSuccess;
@@ -1021,7 +1019,7 @@ done:
     return status;
 }
 
-/* Of a pass, in any of the communicators that it may use. */
+/* For a pass, checks all communicators that it may use. */
 static ty_status failures_look(nccl_state *state, const channel *c, ty_error *error)
 {
     ty_status status = TY_OK;
@@ -1034,7 +1032,7 @@ static ty_status failures_look(nccl_state *state, const channel *c, ty_error *er
     return status;
 }
 
-/* Whether the kernel is over. */
+/* Whether the kernel has ended. */
 static ty_status end_look(nccl_state *state, channel *c, bool *is_moved, ty_error *error)
 {
     const cudaError_t code = cudaEventQuery(c->event);
@@ -1179,9 +1177,9 @@ static ty_status nccl_exchange(ty_device_link *link, const ty_collective_options
     return request_post(link, c, &(nccl_request){.options = *options}, out, error);
 }
 
-/* Whether all kernels of NCCL that a graph of ranks may meet find room on the device beside each
- * other. Such a graph is launched as a whole, with kernels that come to their turn behind those of
- * other communicators, which wait there for peers that may be behind the graph. */
+/* Whether all NCCL kernels that may run concurrently with a graph of collectives fit on the device
+ * together. Such a graph is launched at once. Its kernels may wait for kernels of other
+ * communicators, which wait for peers that may themselves wait for the graph. */
 static bool has_room(const nccl_state *state)
 {
     const ty_stage_device *stage = state->options.stage;
@@ -1239,8 +1237,8 @@ static ty_status nccl_launch(ty_device_link *link, ty_stage_device *stage, ty_pa
                         out, error);
 }
 
-/* What is on its way can only be aborted with its communicator, and others with it: who frees
- * memory waits for the kernels of all. */
+/* A running operation can only be aborted with its communicator. All others are aborted too, since
+ * freeing memory waits for their kernels. */
 static void nccl_cancel(ty_device_link *link, ty_request *request)
 {
     nccl_break(link->state);
@@ -1272,7 +1270,7 @@ ty_status cuda_link_check(ty_stage_device *stage, ty_error *error)
     return cuda_nccl_load(&nccl, error);
 }
 
-/* NCCL sums by algorithms of its own choice; what is made of other messages it does not have. */
+/* NCCL chooses the algorithm of its sums; it has no collectives made of other messages. */
 static ty_status algorithms_check(const ty_plan *plan, ty_error *error)
 {
     for (uint32_t b = 0; b < plan->bucket_count; b++) {
@@ -1298,7 +1296,7 @@ static ty_status channels_list(nccl_state *state, ty_error *error)
     return status == TY_OK ? pairs_list(state, error) : status;
 }
 
-/* Processes that share a channel; each is listened to. */
+/* Processes that share a channel; the link receives notices from each. */
 static ty_status peers_open(nccl_state *state, ty_error *error)
 {
     const uint32_t own = state->options.transport->rank;
@@ -1363,7 +1361,7 @@ ty_status cuda_link_open(const ty_link_options *options, ty_device_link **out, t
         options->stage->own->launch_ring = options->ring;
         options->stage->own->launch_ring_context = options->context;
     }
-    if (options->all_to_all_bytes > 0 && /* and of the probe, a byte for each */
+    if (options->all_to_all_bytes > 0 && /* and one byte per process for the probe */
         options->all_to_all_bytes < options->transport->size)
         state->options.all_to_all_bytes = options->transport->size;
     *link = (ty_device_link){.name = "nccl",

@@ -1,5 +1,5 @@
-/* Groups that share a scale: fp8, int8, ternary, as codec_fp8.c, codec_int8.c and codec_ternary.c
- * have them. One warp encodes a group; decoding goes element by element. */
+/* Groups that share a scale: fp8, int8, ternary, as in codec_fp8.c, codec_int8.c and
+ * codec_ternary.c. One warp encodes a group; decoding goes element by element. */
 #include "codec_kernel.cuh"
 
 enum { GROUP = TY_COMPRESSION_GROUP, PER_BYTE = CODEC_TERNARY_PER_BYTE };
@@ -29,7 +29,7 @@ static __device__ uint32_t group_largest(uint64_t size, const float *values)
     return largest;
 }
 
-/* Payloads of other members begin anywhere, so that scales are moved byte by byte. */
+/* Other members' payloads are unaligned, so scales are copied byte by byte. */
 static __device__ void scale_put(uint8_t *scales, uint64_t group, float scale)
 {
     unsigned lane = threadIdx.x % WARP;
@@ -131,7 +131,7 @@ static __device__ float ternary_scale(uint64_t size, const float *values)
     return codec_ternary_scale(maximum, size, warp_sum(squares));
 }
 
-/* A group of which bytes hold the elements j, j + q, j + 2q, j + 3q, q being a quarter of it. */
+/* Byte j of a group has the elements j, j + q, j + 2q and j + 3q; q is a quarter of the group. */
 static __global__ void ternary_encode(uint64_t count, uint32_t key, const float *values,
                                       uint8_t *encoded)
 {

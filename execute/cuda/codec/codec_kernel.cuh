@@ -1,4 +1,4 @@
-/* What the compressors' kernels share, beside kernel.cuh. */
+/* Common code of the compressors' kernels, in addition to kernel.cuh. */
 #ifndef TY_EXECUTE_CUDA_CODEC_KERNEL_CUH
 #define TY_EXECUTE_CUDA_CODEC_KERNEL_CUH
 
@@ -10,13 +10,13 @@
 
 static_assert((int)CODEC_SUM_LANES == (int)WARP, "a warp sums a group");
 
-/* Blocks for so many warps. */
+/* Blocks for `warps` warps. */
 static inline uint64_t warps_grid(uint64_t warps)
 {
     return (warps * WARP + BLOCK - 1) / BLOCK;
 }
 
-/* Which warp of the grid this is. */
+/* Index of this warp in the grid. */
 static __device__ __forceinline__ uint64_t warp_index(void)
 {
     return ((uint64_t)blockIdx.x * blockDim.x + threadIdx.x) / WARP;

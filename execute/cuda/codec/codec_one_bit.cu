@@ -1,5 +1,5 @@
-/* Signs and mean magnitudes, as codec_one_bit.c has them: one warp encodes a group, its lanes each
- * a word; decoding goes element by element. */
+/* Signs and mean magnitudes, as in codec_one_bit.c. One warp encodes a group, each thread one word;
+ * decoding is element by element. */
 #include "codec_kernel.cuh"
 
 enum { GROUP = TY_COMPRESSION_SIGN_GROUP, WORD_BITS = 32 };
@@ -9,7 +9,7 @@ static __device__ __forceinline__ uint64_t group_size(const cuda_sign_parts &sha
     return shape.part - group * GROUP < GROUP ? shape.part - group * GROUP : GROUP;
 }
 
-/* How many elements of a group are elements of the bucket. */
+/* Number of a group's elements that are in the bucket. */
 static __device__ __forceinline__ uint64_t group_real(const cuda_sign_parts &shape, uint64_t owner,
                                                       uint64_t group)
 {
@@ -59,7 +59,7 @@ static __global__ void signs_encode(cuda_sign_parts shape, uint64_t first_owner,
         scales[group] = scale;
 }
 
-/* What was sent of element i of a part. */
+/* Sent value of element i of a part. */
 static __device__ __forceinline__ float sent(const cuda_sign_parts &shape, const char *encoded,
                                              uint64_t i)
 {

@@ -1,12 +1,12 @@
 /*
- * Matrices as the product of two factors, as codec_powersgd.c has them. All matrices of a bucket at
- * once: blocks differ in the matrix by their y. Sums are in a fixed order, so that members that
- * have the same factors make the same bits of them, but another than the CPU's.
+ * Matrices as the product of two factors, as in codec_powersgd.c. Processes all matrices of a
+ * bucket at once: a block's y is the matrix. Sums have a fixed order, so members with the same
+ * factors get the same bits. The order differs from the CPU's.
  */
 #include "codec_kernel.cuh"
 
 enum { ROW_WARPS = BLOCK / WARP };
-enum { RANKS = 4 }; /* sums of a thread: so often a matrix is read for a product */
+enum { RANKS = 4 }; /* sums per thread; reduces how often a product reads the matrix */
 
 /* ---- Elements ---- */
 
@@ -43,8 +43,8 @@ static __device__ float dot(uint64_t count, const float *a, const float *b)
     return block_sum(sum);
 }
 
-/* Takes the parts along the vectors before it from vector k, and its length; returns whether
- * nothing was left. Twice: once is not enough in floats. */
+/* Subtracts from vector k its projections on the earlier vectors, and normalises it; returns
+ * whether nothing was left. Runs twice, since once is not enough in floats. */
 static __device__ bool project(uint64_t count, uint64_t k, float *vectors)
 {
     float *v = vectors + k * count;
@@ -63,7 +63,7 @@ static __device__ bool project(uint64_t count, uint64_t k, float *vectors)
     return codec_is_lost(before, scale);
 }
 
-/* Of P, or of Q, whose vectors without direction of their own are drawn anew. */
+/* Orthonormalises P or Q. Dependent vectors of Q are drawn again. */
 static __global__ void orthonormalise(cuda_factored_batch batch, bool is_q)
 {
     const cuda_factored a = batch.of[blockIdx.x];
@@ -81,7 +81,7 @@ static __global__ void orthonormalise(cuda_factored_batch batch, bool is_q)
 
 /* ---- Products ---- */
 
-/* P = M Q: one warp a row. */
+/* P = M Q: one warp per row. */
 static __global__ void multiply(cuda_factored_batch batch)
 {
     const cuda_factored a = batch.of[blockIdx.y];
@@ -104,7 +104,7 @@ static __global__ void multiply(cuda_factored_batch batch)
         }
 }
 
-/* Q = M^T P: a block has 32 columns, its warps every so-manieth row of them. */
+/* Q = M^T P: a block has 32 columns, and each of its W warps every W-th row of them. */
 static __global__ void multiply_transposed(cuda_factored_batch batch)
 {
     __shared__ float parts[ROW_WARPS][RANKS][WARP];
@@ -121,7 +121,7 @@ static __global__ void multiply_transposed(cuda_factored_batch batch)
                 for (uint64_t k = 0; k < RANKS && first + k < batch.rank; k++)
                     sums[k] += m * a.p[(first + k) * a.rows + row];
             }
-            __syncthreads(); /* the parts before have been read */
+            __syncthreads(); /* the previous sums have been read */
             for (unsigned k = 0; k < RANKS; k++)
                 parts[warp][k][lane] = sums[k];
             __syncthreads();
@@ -161,7 +161,7 @@ static uint64_t column_threads(const cuda_factored *a)
     return (a->columns + WARP - 1) / WARP * BLOCK;
 }
 
-/* Blocks for the matrix that needs the most threads, for each of them. */
+/* Per matrix, blocks for the matrix that needs the most threads. */
 static dim3 batch_grid(const cuda_factored_batch *batch, uint64_t (*threads)(const cuda_factored *))
 {
     return dim3(grid_for(largest_of(batch, threads)), batch->count);

@@ -1,4 +1,4 @@
-/* Values at places that all members draw alike, as codec_random_k.c has them. */
+/* Values at random places, the same on all members, as in codec_random_k.c. */
 #include "codec_kernel.cuh"
 
 static __global__ void places_take(uint64_t count, uint64_t k, uint32_t key, float *values,

@@ -1,14 +1,14 @@
-/* Rows of an embedding's gradient that are not zero, with their indices, as codec_rows.c has them:
- * flags of rows become places by prefix sums. */
+/* Rows of an embedding's gradient that are not zero, with their indices, as in codec_rows.c. Prefix
+ * sums convert flags of rows to places. */
 #include "codec_kernel.cuh"
 
-/* [rows] flags, which become places, and then how many there are. */
+/* [rows] flags, overwritten by places, then the number of places. */
 uint64_t cuda_rows_workspace(uint64_t rows)
 {
     return (rows + 1) * sizeof(uint32_t);
 }
 
-/* One warp a row: whether anything in it is not zero. */
+/* One warp per row: flags rows that are not all zero. */
 static __global__ void rows_mark(cuda_row_table shape, const float *matrix, uint32_t *flags)
 {
     uint64_t row = warp_index();
@@ -24,7 +24,7 @@ static __global__ void rows_mark(cuda_row_table shape, const float *matrix, uint
 }
 
 /* One block, as in tiles_scan of codec_select.cu: the flag of a row becomes its place, or
- * CODEC_NO_INDEX. Places that are left over have no index. */
+ * CODEC_NO_INDEX. Surplus places have no index. */
 static __global__ void rows_place(cuda_row_table shape, uint32_t *flags, uint32_t *indices)
 {
     __shared__ uint32_t runs[BLOCK];
@@ -49,7 +49,7 @@ static __global__ void rows_place(cuda_row_table shape, uint32_t *flags, uint32_
         flags[shape.rows] = all;
 }
 
-/* One warp a row. More rows than there is room for can only be a mistake, and must be seen. */
+/* One warp per row. More rows than `room` can only be a bug, and must show. */
 static __global__ void rows_pack(cuda_row_table shape, const float *matrix, const uint32_t *places,
                                  uint32_t *indices, float *values)
 {
@@ -80,7 +80,7 @@ void cuda_rows_encode(const cuda_row_table *shape, const float *gradients, void 
                     shape->dense_elements * sizeof *values, cudaMemcpyDeviceToDevice, stream);
 }
 
-/* One warp a place; the indices of one member differ, and are believed only if they fit. */
+/* One warp per place; the indices of one member differ, and invalid ones are ignored. */
 static __global__ void rows_add(cuda_row_table shape, const uint32_t *indices, const float *values,
                                 float *gradients)
 {

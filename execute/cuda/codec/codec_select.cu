@@ -1,30 +1,30 @@
 /*
- * Selecting the largest magnitudes, as codec_select.c does: the threshold is found digit by digit
- * over the magnitudes' bits, the first digit over everything and the others over the few that share
- * it; then the chosen elements are packed in the order of their indices, with counts per tile and
- * their prefix sums. Counts are whole numbers, so that no order of additions matters.
+ * Selects the largest magnitudes, as codec_select.c does. It finds the threshold digit by digit in
+ * the magnitudes' bits: the first digit over all elements, the others over the few that share it.
+ * Then it packs the chosen elements in the order of their indices, with counts per tile and their
+ * prefix sums. Counts are integers, so the order of additions does not matter.
  */
 #include "codec_kernel.cuh"
 
 enum { DIGITS = CODEC_DIGITS, LARGEST_DIGIT = CODEC_LARGEST_DIGIT };
 enum { THRESHOLDS = CODEC_MOST_LOWERINGS + 1 };
-/* Elements that one warp packs; with more of them where that would make too many tiles. */
+/* Elements packed per warp; more if there would be too many tiles. */
 enum { LEAST_TILE = 2048, MOST_TILES = 4096 };
 
-/* The search's state, and what it works in. Zero when a search begins. */
+/* State and workspace of a search. Zero when a search begins. */
 struct search {
     uint32_t bits;           /* the threshold, or the digits of it found so far */
     uint32_t is_over;        /* the threshold is found */
-    unsigned long long rank; /* of the k-th largest among those that share the digits; then, how
-                                many of those equal to the threshold belong to the largest */
+    unsigned long long rank; /* of the k-th largest among those that share the digits; then the
+                                number of selected elements equal to the threshold */
     unsigned long long candidates, taken;
-    uint32_t thresholds[THRESHOLDS];        /* the sample's, and lowered more and more */
-    unsigned long long reached[THRESHOLDS]; /* how many elements do */
+    uint32_t thresholds[THRESHOLDS];        /* from the sample, in descending order */
+    unsigned long long reached[THRESHOLDS]; /* number of elements that reach each */
     unsigned histograms[DIGITS][LARGEST_DIGIT];
-    uint32_t above[MOST_TILES], equal[MOST_TILES]; /* counts, then how many are before the tile */
+    uint32_t above[MOST_TILES], equal[MOST_TILES]; /* counts, then sums over the earlier tiles */
 };
 
-/* Some of many words, at equal distances. */
+/* Words at equal distances. */
 struct view {
     const uint32_t *words;
     uint64_t first, stride, count;
@@ -51,8 +51,9 @@ static __device__ void digit_count(const search *s, uint32_t word, int digit, un
         atomicAdd(&histogram[codec_digit_of(bits, digit)], 1u);
 }
 
-/* Of the view, or, if there is none, of the candidates. Each block counts by itself: gradients
- * share a few exponents, and all threads of the device would wait for a few numbers. */
+/* Counts digits of the view or, without one, of the candidates. Each block has its own counters:
+ * gradients share a few exponents, and all threads of the device would contend for a few
+ * counters. */
 static __global__ void digits_count(search *s, view from, const uint32_t *candidates, int digit)
 {
     __shared__ unsigned counts[LARGEST_DIGIT];
@@ -73,7 +74,7 @@ static __global__ void digits_count(search *s, view from, const uint32_t *candid
             atomicAdd(&s->histograms[digit][d], counts[d]);
 }
 
-/* Blocks enough to fill a device, each with many more elements than digits. */
+/* Enough blocks to fill a device, each with many more elements than digits. */
 static unsigned digits_grid(uint64_t count)
 {
     enum { MOST = 1024, LEAST_EACH = 4 * LARGEST_DIGIT };
@@ -103,7 +104,8 @@ static void digit_search(search *s, view from, const uint32_t *candidates, int d
     TY_LAUNCH(digit_find, 1, 1, 0, stream, s, k, digit);
 }
 
-/* Magnitudes of at least `bits`, and, after a first digit, with that digit; in any order. */
+/* Collects magnitudes of at least `bits` that, after a first digit, have that digit; in any
+ * order. */
 static __global__ void candidates_collect(search *s, uint64_t count, const float *values,
                                           bool has_digit, uint32_t *candidates)
 {
@@ -168,8 +170,8 @@ static __global__ void reached_count(search *s, uint64_t count, const float *val
         atomicAdd(&s->reached[threadIdx.x], sums[threadIdx.x]);
 }
 
-/* One thread: the first threshold that enough reach, or the last. Where more than k do, the largest
- * k of those are still to be found. */
+/* One thread: chooses the first threshold that enough elements reach, or the last. If more than k
+ * reach it, the search for the largest k of those continues. */
 static __global__ void threshold_choose(search *s, uint64_t count, uint64_t k)
 {
     int t = 0;
@@ -218,7 +220,7 @@ static tiling tiling_of(uint64_t count)
     return t;
 }
 
-/* One block a tile. */
+/* One block per tile. */
 static __global__ void tiles_count(search *s, uint64_t count, tiling t, const float *values)
 {
     __shared__ unsigned counts[2];
@@ -242,7 +244,7 @@ static __global__ void tiles_count(search *s, uint64_t count, tiling t, const fl
     }
 }
 
-/* One block: each thread sums a run of tiles, then the runs are put in front of each other. */
+/* One block: each thread sums a run of tiles, then adds the sums of the earlier runs. */
 static __global__ void tiles_scan(search *s, uint64_t tiles)
 {
     __shared__ uint32_t runs[2][BLOCK];
@@ -272,7 +274,7 @@ static __global__ void tiles_scan(search *s, uint64_t tiles)
         s->taken = a + (e < s->rank ? e : s->rank);
 }
 
-/* One warp a tile: it walks the tile in order, 32 elements at a time. */
+/* One warp per tile: reads the tile in order, 32 elements at a time. */
 static __global__ void tiles_pack(const search *s, uint64_t count, tiling t, float *values,
                                   float *also, codec_pair *out)
 {
@@ -328,8 +330,8 @@ void cuda_pairs_take(void *workspace, uint64_t count, uint64_t k, float *values,
     TY_LAUNCH(pairs_fill, grid_for(k), BLOCK, 0, stream, s, k, out);
 }
 
-/* Indices of one member differ, so that no two threads add to one element; they are believed only
- * if they fit. */
+/* The indices of one member differ, so that no two threads add to one element; invalid ones are
+ * ignored. */
 static __global__ void pairs_add(uint64_t count, uint64_t k, const codec_pair *pairs, float *values)
 {
     FOR_EACH (i, k)

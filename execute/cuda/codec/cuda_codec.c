@@ -18,7 +18,7 @@ static uint64_t workspace_bytes(const ty_codec_options *o)
     return ty_compression_at(o->compression.kind)->selects ? cuda_select_workspace() : 0;
 }
 
-/* Enough for one more compressor; no kernel is under way. */
+/* Grows the workspace for one more compressor; no kernel is running. */
 static ty_status workspace_grow(ty_stage_device *stage, uint64_t bytes, ty_error *error)
 {
     if (bytes <= stage->own->codec_workspace_bytes)
@@ -43,7 +43,7 @@ ty_status cuda_codec_open(ty_stage_device *stage, const ty_codec_options *option
     TY_CHECK(codec_open(&backend, stage, options, &codec, error), status, cleanup);
     TY_CHECK(workspace_grow(stage, workspace_bytes(options), error), status, cleanup);
     *out = codec;
-    codec = NULL; /* given away */
+    codec = NULL; /* owned by the result */
 cleanup:
     ty_codec_close(codec);
     return status;

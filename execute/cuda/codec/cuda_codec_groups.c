@@ -9,7 +9,7 @@ static void cast_encode(const ty_codec *codec, cuda_type type, const float *grad
                  cuda_codec_stream(codec));
 }
 
-/* The members' numbers were summed on their way. */
+/* The all-reduce has summed the members' numbers. */
 static void cast_decode(const ty_codec *codec, cuda_type type, float *gradients)
 {
     cuda_convert(type, codec->payloads[0], CUDA_TYPE_FLOAT, gradients, codec->options.count,

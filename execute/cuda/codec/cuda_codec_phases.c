@@ -43,7 +43,7 @@ static void signs_of_all(ty_codec *codec, float *gradients)
 
 /* ---- PowerSGD ---- */
 
-/* The next matrices; false behind the last. `gradients` may be read only. */
+/* The next matrices; false after the last. `gradients` may be read only. */
 static bool batch_next(const ty_codec *codec, const float *gradients, uint32_t *index,
                        codec_factored *at, cuda_factored_batch *batch)
 {
@@ -59,7 +59,8 @@ static bool batch_next(const ty_codec *codec, const float *gradients, uint32_t *
     return batch->count > 0;
 }
 
-/* Copies what is in no factored matrix between the bucket and the payload, behind P. */
+/* Copies elements outside factored matrices between the bucket and the payload, where they follow
+ * P. */
 static void dense_copy(const ty_codec *codec, const float *gradients, bool is_back)
 {
     float *payload = (float *)codec->payloads[0] + codec->extent.p_elements;

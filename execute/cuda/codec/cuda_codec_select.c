@@ -1,4 +1,5 @@
-/* Some elements of a bucket: the largest, by threshold or by momentum's sum, random ones, rows. */
+/* Compressors that select elements: top-k, deep gradient compression (by momentum), random-k,
+ * rows. */
 #include "cuda_codec.h"
 
 /* ---- The largest ---- */
@@ -26,7 +27,7 @@ static void top_k_sampled_encode(ty_codec *codec, const float *gradients)
     cuda_pairs_take(workspace, count, k, residual, NULL, codec_own_payload(codec, 0), stream);
 }
 
-/* The sum of squares, for clipping; in the stage's, which nobody uses meanwhile. */
+/* Sum of squares for clipping, in the stage's memory for it, which is unused meanwhile. */
 static const double *clipped_squares(const ty_codec *codec, const float *gradients)
 {
     const ty_stage_device *stage = codec->device;
