@@ -348,7 +348,7 @@ void cuda_pairs_add(uint64_t count, uint64_t k, uint32_t members, const void *pa
                   (const codec_pair *)pairs + m * k, values);
 }
 
-/* ---- What deep gradient compression selects from ---- */
+/* ---- Accumulated gradients of deep gradient compression ---- */
 
 static __global__ void velocity_move(uint64_t count, float momentum, uint32_t members,
                                      double clip_norm, const double *squares,

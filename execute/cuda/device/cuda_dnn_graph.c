@@ -1,16 +1,16 @@
-/* The parts of cuDNN's graph interface that every graph has. */
+/* Common code of all cuDNN graphs. */
 #include "cuda_dnn.h"
 
 #include <stdio.h>
 #include <string.h>
 
-/* Headers before 9.11 have no devices that are described. */
+/* Headers before 9.11 have no device descriptors. */
 #if CUDNN_VERSION < 91100
 #define CUDNN_ATTR_ENGINEHEUR_DEVICEPROP ((cudnnBackendAttributeName_t)204)
 #define CUDNN_ATTR_EXECUTION_PLAN_DEVICEPROP ((cudnnBackendAttributeName_t)407)
 #endif
 
-enum { MOST_CONFIGURATIONS = 64, ALIGNMENT = 16 /* bytes, of tensors */ };
+enum { MOST_CONFIGURATIONS = 64, ALIGNMENT = 16 /* bytes, for tensors */ };
 
 typedef cudnnBackendDescriptor_t descriptor;
 
@@ -77,7 +77,7 @@ void cuda_dnn_finalize(cuda_dnn_graph *g, descriptor of)
         failed(g, "cudnnBackendFinalize", code);
 }
 
-/* Destroys what was made behind the first `count`. */
+/* Destroys the descriptors after the first `count`. */
 static void graph_clear(cuda_dnn_graph *g, uint32_t count)
 {
     while (g->made_count > count)
@@ -127,14 +127,14 @@ static descriptor graph_make(cuda_dnn_graph *g)
     return graph;
 }
 
-/* Without a handle, the device that is described. */
+/* Sets the handle, or without one the described device. */
 static void target_set(cuda_dnn_graph *g, descriptor of, cudnnBackendAttributeName_t name)
 {
     if (g->target->handle == NULL)
         cuda_dnn_link(g, of, name, g->target->properties);
 }
 
-/* cuDNN's choices, best first. @return how many */
+/* cuDNN's choices, best first. @return their number */
 static uint32_t configurations_find(cuda_dnn_graph *g, descriptor graph,
                                     cudnnBackendHeurMode_t mode,
                                     descriptor out[MOST_CONFIGURATIONS])
@@ -161,7 +161,7 @@ static uint32_t configurations_find(cuda_dnn_graph *g, descriptor graph,
                                          : (uint32_t)count;
 }
 
-/* Whether an engine computes as is asked for, as far as it says. */
+/* Whether an engine meets the terms, by its own notes. */
 static bool has_terms(cuda_dnn_graph *g, descriptor configuration, const cuda_dnn_terms *terms)
 {
     const cuda_dnn *dnn = g->target->dnn;
@@ -183,7 +183,7 @@ static bool has_terms(cuda_dnn_graph *g, descriptor configuration, const cuda_dn
     return has;
 }
 
-/* A plan of one of cuDNN's choices; of what one is refused for the reason alone is kept. */
+/* Creates a plan of one of cuDNN's choices. After a refusal, only the reason remains. */
 static bool plan_try(cuda_dnn_graph *g, descriptor configuration, const cuda_dnn_terms *terms,
                      cuda_dnn_plan *out)
 {
@@ -211,7 +211,7 @@ static bool plan_try(cuda_dnn_graph *g, descriptor configuration, const cuda_dnn
     }
     is_made = g->status == TY_OK;
     if (is_made) {
-        g->made_count--; /* it is kept */
+        g->made_count--; /* the plan owns it */
         *out = (cuda_dnn_plan){.descriptor = made, .workspace_bytes = (uint64_t)bytes};
     }
     graph_clear(g, before);
@@ -219,8 +219,8 @@ static bool plan_try(cuda_dnn_graph *g, descriptor configuration, const cuda_dnn
     return is_made;
 }
 
-/* Of cuDNN's choices the first that keep the terms, or the one that is wanted; else what the last
- * was refused for. @return how many */
+/* Creates plans of cuDNN's first choices that meet the terms, or of the wanted one; else keeps the
+ * reason of the last refusal. @return their number */
 static uint32_t plans_choose(cuda_dnn_graph *g, descriptor graph, const cuda_dnn_terms *terms,
                              uint32_t wanted, uint32_t most, cuda_dnn_plan *out)
 {
@@ -239,7 +239,7 @@ static uint32_t plans_choose(cuda_dnn_graph *g, descriptor graph, const cuda_dnn
             out[made++].choice = place;
         }
         graph_clear(g, before);
-        if (g->status == TY_EUNSUPPORTED) /* what one list lacks the other may have */
+        if (g->status == TY_EUNSUPPORTED) /* the other list may have one */
             g->status = TY_OK;
     }
     return made;

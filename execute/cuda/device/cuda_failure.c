@@ -1,9 +1,9 @@
-/* Failures of CUDA and its libraries, in words. */
+/* Error messages of CUDA and its libraries. */
 #include "cuda_libraries.h"
 
 ty_status cuda_fail(ty_error *error, const char *call, cudaError_t code)
 {
-    (void)cudaGetLastError(); /* a failure that has been told is not told again */
+    (void)cudaGetLastError(); /* clears the error, which is reported now */
     if (code == cudaErrorNoKernelImageForDevice)
         return ty_fail(error, TY_EUNSUPPORTED,
                        "this plugin has no code for the GPU: build it with "

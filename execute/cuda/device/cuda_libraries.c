@@ -8,7 +8,7 @@
 
 typedef struct loader {
     pthread_mutex_t lock;
-    const char *const *names; /* of the library's file, the version of the headers first */
+    const char *const *names; /* names of the library's file, the headers' version first */
     bool is_loaded;
 } loader;
 
@@ -39,7 +39,7 @@ static ty_status library_open(const loader *from, void **out, ty_error *error)
     return ty_fail(error, TY_EUNSUPPORTED, "%s", first);
 }
 
-/* Fills a table of functions, which lie in it one after the other, from their names. */
+/* Fills a table of consecutive function pointers from their names. */
 static ty_status table_fill(void *library, const char *const *names, size_t count, void *table,
                             ty_error *error)
 {

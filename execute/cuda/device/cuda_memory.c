@@ -1,4 +1,4 @@
-/* Memory of a stage on its GPU, and of the host's that copies fast. */
+/* Memory of a stage on its GPU, and pinned host memory. */
 #include "cuda_stage.h"
 
 #include <string.h>
@@ -10,7 +10,7 @@ void *cuda_buffer(ty_stage_device *stage, uint64_t bytes)
     bytes = bytes > 0 ? bytes : 1;
     if (cudaMalloc(&made, bytes) != cudaSuccess)
         return NULL;
-    /* The zeros go by the legacy stream, which the stage's streams do not wait for. */
+    /* cudaMemset uses the legacy stream, which the stage's streams do not wait for. */
     if (cudaMemset(made, 0, bytes) != cudaSuccess || cudaStreamSynchronize(NULL) != cudaSuccess ||
         !stage_block_keep(&stage->blocks, made)) {
         cudaFree(made);

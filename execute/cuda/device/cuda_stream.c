@@ -15,8 +15,7 @@ done:
     return status;
 }
 
-/* The side stream has nothing to do now, so that its mark is of this moment. A pass marks its own
- * start. */
+/* The side stream is idle, so its mark is immediate. A pass marks its own start. */
 ty_status cuda_use(const ty_stage_device *stage, ty_error *error)
 {
     ty_status status = TY_OK;
@@ -27,7 +26,7 @@ done:
     return status;
 }
 
-/* Kernels that could not be started, then what went wrong on the way. */
+/* Reports failed launches, then errors of running kernels. */
 ty_status cuda_stream_wait(cudaStream_t stream, ty_error *error)
 {
     ty_status status = TY_OK;

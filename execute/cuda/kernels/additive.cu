@@ -1,5 +1,5 @@
-/* What additive attention does between its products; see cuda_additive.c. Everything that is summed
- * is in a fixed order: a warp or a thread a sum. */
+/* Additive attention between its matrix products; see cuda_additive.c. All sums have a fixed order:
+ * one warp or thread per sum. */
 #include "kernel.cuh"
 
 /* ---- The vector that weighs ---- */
@@ -61,13 +61,13 @@ static unsigned blocks_of_warps(uint64_t warps)
     return (unsigned)((warps * WARP + BLOCK - 1) / BLOCK);
 }
 
-/* The row of keys that a pair of a query's row and a key has. */
+/* Row of the key in a pair of a query row and a key. */
 static __device__ __forceinline__ uint64_t key_row(const cuda_additive &a, uint64_t row, uint64_t s)
 {
     return row / a.length * a.keys + s;
 }
 
-/* A warp a pair. */
+/* One warp per pair. */
 template <typename T>
 static __global__ void pair_scores(cuda_additive a, const float *u, const T *q, const T *k,
                                    float *scores)
@@ -86,7 +86,7 @@ static __global__ void pair_scores(cuda_additive a, const float *u, const T *q, 
         scores[pair] = sum;
 }
 
-/* A warp a row, in place. */
+/* One warp per row, in place. */
 static __global__ void pair_softmax(uint64_t rows, uint64_t keys, float *scores)
 {
     const uint64_t row = warp_of_grid(), lane = threadIdx.x % WARP;
@@ -140,7 +140,7 @@ void cuda_additive_forward(cuda_type type, const cuda_additive *a, const float *
 
 /* ---- Backward ---- */
 
-/* Of what the loss gains by a probability; a warp a pair. */
+/* Gradient of the loss with respect to a probability; one warp per pair. */
 template <typename T>
 static __global__ void pair_gains(cuda_additive a, const T *dy, const T *memory, float *dscores)
 {
@@ -158,7 +158,7 @@ static __global__ void pair_gains(cuda_additive a, const T *dy, const T *memory,
         dscores[pair] = sum;
 }
 
-/* Through the softmax, in place; a warp a row. */
+/* Gradient through the softmax, in place; one warp per row. */
 static __global__ void pair_softmax_gradient(uint64_t rows, uint64_t keys, const float *p,
                                              float *dscores)
 {
@@ -176,7 +176,7 @@ static __global__ void pair_softmax_gradient(uint64_t rows, uint64_t keys, const
         dscores[s] = p[s] * (dscores[s] - mean);
 }
 
-/* And what each row gives to that of the vector. */
+/* Also each row's contribution to the gradient of the vector. */
 template <typename T>
 static __global__ void query_gradients(cuda_additive a, const float *u, const T *q, const T *k,
                                        const float *dscores, T *dq, float *du_of_row)

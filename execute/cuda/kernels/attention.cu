@@ -1,11 +1,11 @@
 /*
- * Attention without keeping scores (Dao et al., "FlashAttention", NeurIPS 2022): a block holds a
- * tile of queries and walks over tiles of keys, or the other way round in backward, where the
- * scores are made again from the kept log-sums. Backward is two kernels, one that owns keys and one
- * that owns queries, so that no sum depends on which block is first.
+ * Attention without stored scores (Dao et al., "FlashAttention", NeurIPS 2022). A block has a tile
+ * of queries and iterates over tiles of keys, or the reverse in backward, which recomputes the
+ * scores from the stored log-sums. Backward is two kernels, one that owns keys and one that owns
+ * queries, so that no sum depends on the order of blocks.
  *
- * Tiles lie in shared memory with rows padded against bank conflicts; their products go 16 x 16
- * through the tensor cores (bf16 from compute capability 8.0 on, half from 7.0), or element by
+ * Tiles are in shared memory, with rows padded against bank conflicts. Their products run in 16 x
+ * 16 blocks on tensor cores (bf16 from compute capability 8.0 on, half from 7.0), or element by
  * element. Sums are fp32.
  */
 #include "kernel.cuh"
@@ -20,7 +20,7 @@ enum { SIDE = 16, ATTENTION_THREADS = 128, WARPS = ATTENTION_THREADS / WARP, ALI
 template <typename T> struct tile {
     T *data;
     int stride;
-    bool is_transposed; /* element (r, c) lies at data[c * stride + r] */
+    bool is_transposed; /* element (r, c) is data[c * stride + r] */
 
     __device__ __forceinline__ T *at(int r, int c) const
     {
@@ -28,7 +28,7 @@ template <typename T> struct tile {
     }
 };
 
-/* One 16 x 16 part of c (+)= a b, by one warp, each lane some elements. */
+/* One 16 x 16 block of c (+)= a b, by one warp, some elements per thread. */
 template <typename T>
 static __device__ void part_multiply_scalar(int depth, tile<T> a, tile<T> b, int row, int column,
                                             bool adds, float *c, int stride)
@@ -105,8 +105,8 @@ __device__ __forceinline__ void part_multiply<bf16>(int depth, tile<bf16> a, til
 }
 #endif
 
-/* c[rows][columns] (+)= a[rows][depth] b[depth][columns], by the whole block; all sizes are
- * multiples of 16. Barriers are the caller's. */
+/* c[rows][columns] (+)= a[rows][depth] b[depth][columns], by all threads of the block; all sizes
+ * are multiples of 16. The caller adds barriers. */
 template <typename T>
 static __device__ void tile_multiply(int rows, int columns, int depth, tile<T> a, tile<T> b,
                                      bool adds, float *c, int stride)
@@ -123,7 +123,7 @@ static __device__ void tile_multiply(int rows, int columns, int depth, tile<T> a
 typedef struct strides {
     int size; /* the head's, rounded up to 16 */
     int head; /* of rows of queries, keys, values */
-    int sum;  /* of fp32 rows as long as a head */
+    int sum;  /* of fp32 rows with a head's length */
     int score, probability;
 } strides;
 
@@ -139,7 +139,7 @@ static __host__ __device__ __forceinline__ strides strides_of(const cuda_attenti
     return s;
 }
 
-/* Takes pieces of shared memory, or only counts them when `base` is NULL. */
+/* Splits shared memory, or only counts its bytes if `base` is NULL. */
 typedef struct carver {
     unsigned char *base;
     uint64_t used;
@@ -206,7 +206,8 @@ backward_carve(const cuda_attention *at, carver *from)
     return m;
 }
 
-/* Rows [first, first + rows) of one head, zeros behind the last of `all` rows or of the head. */
+/* Loads rows [first, first + rows) of one head, with zeros after the last of `all` rows and after
+ * the head's size. */
 template <typename T>
 static __device__ void tile_load(const T *from, uint64_t stride, uint64_t first, int rows,
                                  uint64_t all, const cuda_attention *at, T *to)
@@ -221,7 +222,7 @@ static __device__ void tile_load(const T *from, uint64_t stride, uint64_t first,
     }
 }
 
-/* Back again, times `scale`. */
+/* Stores them, times `scale`. */
 template <typename T>
 static __device__ void tile_store(const float *from, float scale, uint64_t first, int rows,
                                   uint64_t all, const cuda_attention *at, T *to, uint64_t stride)
@@ -242,7 +243,7 @@ static __device__ void zero(float *to, int count)
         to[i] = 0.0f;
 }
 
-/* How many keys a query sees, from the first on. */
+/* Number of keys that a query sees, from the first on. */
 static __device__ __forceinline__ uint64_t keys_of(const cuda_attention *at, uint64_t query)
 {
     if (query >= at->length)
@@ -250,7 +251,7 @@ static __device__ __forceinline__ uint64_t keys_of(const cuda_attention *at, uin
     return at->is_causal ? token_place(&at->runs, query) + 1 : at->keys;
 }
 
-/* How many the queries from `first` on see of which a block has a tile: later ones see more. */
+/* Number of keys that the query tile from `first` on sees: its last query sees the most. */
 static __device__ __forceinline__ uint64_t keys_of_tile(const cuda_attention *at, uint64_t first)
 {
     uint64_t end = first + at->tile_queries;
@@ -258,7 +259,7 @@ static __device__ __forceinline__ uint64_t keys_of_tile(const cuda_attention *at
     return keys_of(at, (end < at->length ? end : at->length) - 1);
 }
 
-/* Rows of query head h of sample b, or of their gradients. */
+/* Rows of query head h of sample b, or their gradients. */
 template <typename T>
 static __device__ __forceinline__ T *query_rows(const cuda_attention *at, T *queries, uint64_t b,
                                                 uint64_t h)
@@ -273,7 +274,7 @@ static __device__ __forceinline__ T *context_rows(const cuda_attention *at, T *c
     return context + b * at->length * at->context_stride + h * at->head_size;
 }
 
-/* Of keys, or of values, by the offset of the first head's. */
+/* The same for keys or values, by the offset of the first head. */
 template <typename T>
 static __device__ __forceinline__ T *key_rows(const cuda_attention *at, T *keys, uint64_t b,
                                               uint64_t kv_head, uint64_t offset)
@@ -306,8 +307,8 @@ static __device__ void keys_load(const cuda_attention *at, uint64_t b, uint64_t 
               at, v);
 }
 
-/* Adds to a tile of scores, before their scale, what the distances from queries to keys have; with
- * a barrier behind it. */
+/* Adds the biases of the distances from queries to keys to a tile of unscaled scores; ends with a
+ * barrier. */
 static __device__ void biases_add(const cuda_attention *at, uint64_t h, uint64_t first_query,
                                   uint64_t first_key, float *scores)
 {
@@ -329,9 +330,9 @@ static __device__ void biases_add(const cuda_attention *at, uint64_t h, uint64_t
 
 /* ---- Forward ---- */
 
-/* One step of the running softmax: a warp takes every fourth row. Scores become probabilities up to
- * the row's maximum so far, and what was summed under the old maximum is scaled to the new one.
- * Rows behind the last query stay as they are: nobody stores what comes of them. */
+/* One step of the running softmax: a warp takes every fourth row. Scores become probabilities
+ * relative to the row's maximum so far, and earlier sums are rescaled from the old maximum to the
+ * new one. Rows after the last query are unchanged, as their results are never stored. */
 template <typename T>
 static __device__ void softmax_step(const cuda_attention *at, const forward_memory<T> *m,
                                     uint64_t first_query, uint64_t first_key)
@@ -424,7 +425,7 @@ static __global__ void __launch_bounds__(ATTENTION_THREADS, 6)
                       true, m.sums, s.sum);
     }
     __syncthreads();
-    /* Rows behind the end saw nothing. */
+    /* Rows after the end have no keys. */
     for (int r = (int)threadIdx.x; r < queries; r += ATTENTION_THREADS)
         if (m.total[r] == 0.0f)
             m.total[r] = 1.0f;
@@ -434,7 +435,7 @@ static __global__ void __launch_bounds__(ATTENTION_THREADS, 6)
 
 /* ---- Backward ---- */
 
-/* delta: the product of a row's context and its gradient. One warp a row. */
+/* delta: the dot product of a row's context and its gradient. One warp per row. */
 template <typename T>
 static __global__ void context_delta(cuda_attention at, const T *context, const T *dcontext,
                                      float *delta)
@@ -453,7 +454,7 @@ static __global__ void context_delta(cuda_attention at, const T *context, const 
         delta[row] = sum;
 }
 
-/* Queries of a tile and what belongs to them. */
+/* Queries of a tile with their gradients, log-sums and deltas. */
 template <typename T>
 static __device__ void queries_load(const cuda_attention *at, const backward_memory<T> *m,
                                     uint64_t b, uint64_t h, uint64_t first, const T *all_queries,
@@ -533,8 +534,8 @@ static __global__ void keys_backward(cuda_attention at, const T *all_queries, co
                key_rows(&at, dkeys, b, kv, at.value_at), at.key_stride);
 }
 
-/* Sums of the scores' gradients by distance: of this tile's diagonals, a thread each. A query and a
- * key that are not there have none. */
+/* Sums of the scores' gradients by distance: one thread per diagonal of this tile. Queries and keys
+ * past the end add nothing. */
 template <typename T>
 static __device__ void distances_add(const cuda_attention *at, const backward_memory<T> *m,
                                      uint64_t first_query, uint64_t first_key, float *distances)
@@ -592,8 +593,8 @@ static __global__ void queries_backward(cuda_attention at, const T *all_queries,
 
 /* ---- Starting ---- */
 
-/* Bytes of shared memory of a block. Backward's take more: with them fewer of forward's blocks
- * would find room on a multiprocessor. */
+/* Bytes of shared memory of a block. Backward has its own function: with its larger size, fewer of
+ * forward's blocks would fit a multiprocessor. */
 template <typename T> static uint64_t forward_carved(const cuda_attention *at)
 {
     carver counted = {NULL, 0};
@@ -662,13 +663,13 @@ cudaError_t cuda_attention_prepare(uint64_t shared_bytes)
     return code;
 }
 
-/* A block for each tile of `side` of so many rows, of each head and sample. */
+/* One block per tile of `side` rows, head and sample. */
 static dim3 grid_of(const cuda_attention *at, uint64_t rows, uint32_t side, uint64_t heads)
 {
     return dim3((unsigned)((rows + side - 1) / side), (unsigned)heads, (unsigned)at->batch);
 }
 
-/* Of queries, and as many of the context; of keys and values. */
+/* Elements of the queries, and of the context; then of keys and values. */
 [[maybe_unused]] static uint64_t query_elements(const cuda_attention *at)
 {
     return at->batch * at->length * at->heads * at->head_size;
@@ -725,7 +726,7 @@ static uint64_t query_tiles(const cuda_attention *at)
     return (at->length + at->tile_queries - 1) / at->tile_queries;
 }
 
-/* [heads][batch][tiles][distances], and [heads][distances] behind them. */
+/* [heads][batch][tiles][distances], followed by [heads][distances]. */
 uint64_t cuda_attention_distances(const cuda_attention *at)
 {
     return at->heads * (at->batch * query_tiles(at) + 1) * (2 * at->keys - 1);
@@ -743,7 +744,7 @@ static __global__ void distances_join(uint64_t heads, uint64_t parts, uint64_t c
     }
 }
 
-/* A thread a bias. */
+/* One thread per bias. */
 static __global__ void biases_gradient(cuda_attention at, const float *sums, bool adds,
                                        float *dbiases)
 {

@@ -1,28 +1,28 @@
-/* Batch norm of [rows][channels], a row being a pixel of images whose channels lie last. Sums over
- * rows go by bands of them, to many blocks, and then over the bands. Formulas: cpu_batch_norm.c. */
+/* Batch norm of [rows][channels], where a row is a pixel of a channels-last image. Many blocks sum
+ * bands of rows, then the bands are summed. Formulas: cpu_batch_norm.c. */
 #include "vectors.cuh"
 
 #define NORM_EPSILON 1e-5f
 
-/* A thread takes NUMBERS channels at a time, or one where channels are no multiple of that, and
- * loads AT_ONCE rows before it needs the first. A band gives it LEAST_ROWS of them, or more where
- * blocks would be more than an H100 takes at a time: four each on 132 multiprocessors. */
+/* A thread handles NUMBERS channels at a time, or one if channels are no multiple of that, and
+ * loads AT_ONCE rows before it uses the first. A band has LEAST_ROWS rows per thread, or more if
+ * the blocks would exceed what an H100 runs at a time: four on each of 132 multiprocessors. */
 enum {
     NUMBERS = 4,
     AT_ONCE = 4,
-    GRADIENTS_AT_ONCE = 2, /* of more arrays */
-    MOMENTS_AT_ONCE = 8,   /* and of one */
+    GRADIENTS_AT_ONCE = 2, /* from several arrays */
+    MOMENTS_AT_ONCE = 8,   /* from one array */
     LEAST_ROWS = 8,
     MOST_WIDTH = 16,
     MOST_BLOCKS_OF_BANDS = 4 * 132
 };
 
-/* A block's part: `width` times the channels of a thread, of a band of rows. */
+/* Work of a block: `width` times the channels of a thread, in a band of rows. */
 typedef struct bands {
     unsigned numbers;       /* channels of a thread */
-    unsigned width, across; /* threads side by side; blocks for all channels */
+    unsigned width, across; /* threads across channels; blocks for all channels */
     unsigned count;
-    uint64_t rows; /* of each but the last, which may have less */
+    uint64_t rows; /* per band; the last may have fewer */
 } bands;
 
 static bands bands_of(uint64_t rows, uint64_t channels)
@@ -68,14 +68,14 @@ static __device__ __forceinline__ unsigned band_rows(const bands &b, uint64_t ro
     return (unsigned)(left < b.rows ? left : b.rows);
 }
 
-/* A thread's part of its block's: every `step`-th row of its channels. */
+/* Work of a thread: every `step`-th row of its channels. */
 typedef struct column {
-    unsigned count; /* rows; 0: the thread has nothing to do */
+    unsigned count; /* rows; 0: the thread is idle */
     uint64_t channel;
-    uint64_t at, stride; /* elements: the first one, and from one row to the next */
+    uint64_t at, stride; /* elements: the first, and the distance between rows */
 } column;
 
-/* Of `count` rows those of the thread that begins with this one. */
+/* Number of `count` rows for the thread that begins with this one. */
 static __device__ __forceinline__ unsigned own_rows(unsigned count, unsigned row, unsigned step)
 {
     return row < step ? count / step + (row < count % step) : 0;
@@ -94,7 +94,7 @@ static __device__ __forceinline__ column column_of(const bands &b, uint64_t rows
     return c;
 }
 
-/* Of R rows those below n, the others being `fill`. */
+/* Loads R rows; rows from n on are `fill`. */
 template <typename T, unsigned R, int N>
 static __device__ __forceinline__ void rows_load(const T *from, uint64_t stride, unsigned n,
                                                  float fill, float (&x)[R][N])
@@ -109,8 +109,8 @@ static __device__ __forceinline__ void rows_load(const T *from, uint64_t stride,
     }
 }
 
-/* The channel, of a block's, that a thread joins the parts of, and the first of these, which are
- * `width` apart; there are as many as rows. */
+/* The channel of a block whose partial sums a thread adds, and the first of these; they are `width`
+ * apart, one per row. */
 typedef struct share {
     bool is_there;
     uint64_t channel;
@@ -134,7 +134,7 @@ typedef struct moments {
     float mean, squares;
 } moments;
 
-/* Of N channels' rows, by sums of differences from the first row. */
+/* Moments of N channels over rows, by sums of differences from the first row. */
 template <typename T, int N>
 static __device__ __forceinline__ void rows_moments(const column &c, const T *x, moments (&m)[N])
 {
@@ -199,15 +199,15 @@ static __global__ void band_moments(bands b, uint64_t rows, uint64_t channels,
     of_bands[((uint64_t)b.count + blockIdx.y) * channels + s.channel] = m.squares;
 }
 
-enum { JOINING = 1024 }; /* threads of a block that joins bands */
+enum { JOINING = 1024 }; /* threads of a block that sums bands */
 
-/* The sum over warps, which all have the same WARP channels; of all threads. */
+/* Sum over the warps of a block, which all have the same WARP channels; call from all threads. */
 static __device__ __forceinline__ float warps_sum(float value)
 {
     __shared__ float parts[JOINING];
     float sum = 0.0f;
 
-    __syncthreads(); /* the last call's parts have been read */
+    __syncthreads(); /* the last call's sums have been read */
     parts[threadIdx.x] = value;
     __syncthreads();
     for (unsigned w = 0; w < blockDim.x / WARP; w++)
@@ -215,7 +215,7 @@ static __device__ __forceinline__ float warps_sum(float value)
     return sum;
 }
 
-/* Threads that have bands to join. */
+/* Threads that sum bands. */
 static unsigned joining_threads(const bands &b)
 {
     return (b.count < JOINING / WARP ? b.count : JOINING / WARP) * WARP;
@@ -228,7 +228,7 @@ static __device__ __forceinline__ void statistics_put(float *statistics, float m
     statistics[2] = variance;
 }
 
-/* A block has WARP channels, and its warps take bands in turns; as rows_moments. */
+/* A block has WARP channels, and its warps take bands in turn; as rows_moments. */
 static __global__ void moments_join(bands b, uint64_t rows, uint64_t channels,
                                     const float *__restrict__ of_bands, float *statistics)
 {
@@ -325,10 +325,10 @@ void cuda_batch_norm(cuda_type type, uint64_t rows, uint64_t channels, const voi
 
 /* ---- Gradients ---- */
 
-/* What the relu behind the norm lets through: where forward's sum, made again from the input, is
- * above 0. Without a relu that is all. */
+/* Gate of the relu after the norm: open where forward's output before the relu, recomputed from the
+ * input, is above 0. Always open without a relu. */
 typedef struct gate {
-    float factor, above; /* 0 and 1 where everything passes */
+    float factor, above; /* 0 and 1 if always open */
 } gate;
 
 static __device__ __forceinline__ gate gate_of(uint64_t channel, const float *statistics,
@@ -348,8 +348,8 @@ static __device__ __forceinline__ float gated(const gate &g, float from_mean, fl
     return from_mean * g.factor + g.above > 0.0f ? d : 0.0f;
 }
 
-/* bands: [2][bands][channels], sums of dy z and of dy, with z = (x - mean) scale. Where the relu is
- * behind a sum, whose output is y, what it stops of dy becomes 0 in its place. */
+/* bands: [2][bands][channels], sums of dy z and of dy, with z = (x - mean) scale. If the relu
+ * follows a sum, with output y, sets dy to 0 in place where the relu is closed. */
 template <typename T, int N>
 static __global__ void band_gradients(bands b, uint64_t rows, uint64_t channels,
                                       const T *__restrict__ x, const float *__restrict__ gain,
@@ -426,7 +426,7 @@ static __device__ __forceinline__ void running_move(uint64_t channels, uint64_t 
     running[channels + channel] += RUNNING_SHARE * (variance - running[channels + channel]);
 }
 
-/* totals: [2][channels], of dy z and of dy; it, dgain and running may be NULL. */
+/* totals: [2][channels], of dy z and of dy; totals, dgain and running may be NULL. */
 static __global__ void gradients_join(bands b, uint64_t channels,
                                       const float *__restrict__ of_bands, bool adds, float *dgain,
                                       float *dshift, float *totals, float population,

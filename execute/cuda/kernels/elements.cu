@@ -1,4 +1,4 @@
-/* Work that treats every element alike, and sums of columns. */
+/* Elementwise kernels and column sums. */
 #include "vectors.cuh"
 
 #include "activation.h"
@@ -233,7 +233,8 @@ uint64_t cuda_column_sums_scratch(uint64_t rows, uint64_t columns)
     return band_count(rows) * columns;
 }
 
-/* Block (x, y): N columns of each of 32 threads, of band y; its 8 warps take every 8th row. */
+/* Block (x, y): band y, N columns per thread of 32 threads; each of its 8 warps takes every 8th
+ * row. */
 template <typename T, int N>
 static __global__ void band_sums(uint64_t rows, uint64_t columns, uint64_t stride,
                                  const T *__restrict__ dy, float *__restrict__ bands)
@@ -269,7 +270,7 @@ static __global__ void band_sums(uint64_t rows, uint64_t columns, uint64_t strid
     }
 }
 
-/* A block has WARP columns, whose bands its warps take in turns. */
+/* A block has WARP columns, and its warps take their bands in turn. */
 static __global__ void bands_join(unsigned band_count, uint64_t columns,
                                   const float *__restrict__ bands, bool adds, float *sums)
 {

@@ -1,4 +1,4 @@
-/* Rows of a table chosen by tokens, and positions; of both this rank's part. */
+/* Rows of a table chosen by tokens, and positions; both in this rank's shard. */
 #include "kernel.cuh"
 
 static __device__ __forceinline__ bool is_within(uint64_t i, uint64_t first, uint64_t count)
@@ -25,7 +25,7 @@ static __global__ void embedding(cuda_embedding_part p, const int32_t *tokens, c
 void cuda_embedding(cuda_type type, const cuda_embedding_part *part, const int32_t *tokens,
                     const void *table, const void *positions, void *y, cudaStream_t stream)
 {
-    /* As if no two places had the same word. */
+    /* Assumes that no two places have the same word. */
     TY_MOVES(float_bytes(part->count) + bytes_of(type, part->count * part->features) +
                  (positions != NULL ? bytes_of(type, part->length * part->own_features) : 0),
              bytes_of(type, part->count * part->features));
@@ -34,7 +34,7 @@ void cuda_embedding(cuda_type type, const cuda_embedding_part *part, const int32
                           *part, tokens, (const T *)table, (const T *)positions, (T *)y))
 }
 
-/* One block a group of places that hold one token. */
+/* One block per group of places with the same token. */
 template <typename T>
 static __global__ void table_gradient(cuda_embedding_part p, cuda_token_groups groups, const T *dy,
                                       float *dtable)

@@ -1,7 +1,7 @@
 /*
- * What the kernels share: types, launches, reductions. The same sources are compiled by nvcc for
- * GPUs and by g++ for the emulator of the tests (tests/gpu/emulator), where a block's threads take
- * turns on one core; what differs between the two is in this file alone.
+ * Common code of kernels: types, launches, reductions. nvcc compiles the sources for GPUs, and g++
+ * for the emulator of the tests (tests/gpu/emulator), where a block's threads take turns on one
+ * core. Only this file differs between the two.
  */
 #ifndef TY_EXECUTE_CUDA_KERNEL_CUH
 #define TY_EXECUTE_CUDA_KERNEL_CUH
@@ -23,8 +23,8 @@
 #define TY_DYNAMIC_SHARED(name)                                                                    \
     extern __shared__ __align__(128) unsigned char shared_[];                                      \
     unsigned char *name = shared_
-/* Of the next launch: how many bytes of device memory it reads and writes, each of them once. The
- * emulator counts them, and a test holds them against the accesses that it sees. */
+/* Bytes of device memory that the next launch reads and writes, each counted once. The emulator
+ * counts them, and a test compares them with the observed accesses. */
 #define TY_MOVES(read, written) ((void)0)
 #endif
 
@@ -61,7 +61,7 @@ static inline uint64_t bytes_of(cuda_type type, uint64_t count)
     return count * (type == CUDA_TYPE_FLOAT ? sizeof(float) : sizeof(uint16_t));
 }
 
-/* And of floats. */
+/* Bytes of `count` floats. */
 static inline uint64_t float_bytes(uint64_t count)
 {
     return count * sizeof(float);
@@ -102,7 +102,7 @@ static inline unsigned grid_for(uint64_t count)
     return (unsigned)(blocks < 1 ? 1 : blocks < 16384 ? blocks : 16384);
 }
 
-/* Threads of a block that takes `count` elements by itself: no warps that have none. */
+/* Threads of a single block for `count` elements, without idle warps. */
 static inline unsigned threads_for(uint64_t count)
 {
     return count >= BLOCK ? (unsigned)BLOCK
@@ -128,15 +128,15 @@ static __device__ __forceinline__ float warp_maximum(float value)
     return value;
 }
 
-/* Over all threads of a block whose size is a multiple of a warp; every thread gets the result, and
- * every order of additions is fixed. */
+/* Sum over all threads of a block whose size is a multiple of a warp. Every thread gets the result;
+ * the order of additions is fixed. */
 static __device__ __forceinline__ float block_sum(float value)
 {
     __shared__ float parts[WARP];
     float sum = 0.0f;
 
     value = warp_sum(value);
-    __syncthreads(); /* the last call's parts have been read */
+    __syncthreads(); /* the last call's sums have been read */
     if (threadIdx.x % WARP == 0)
         parts[threadIdx.x / WARP] = value;
     __syncthreads();
@@ -161,7 +161,7 @@ static __device__ __forceinline__ float block_maximum(float value)
     return maximum;
 }
 
-/* Writes, or adds to what is there. */
+/* Writes or adds a value. */
 template <typename T> __device__ __forceinline__ void put(T *to, float value, bool adds)
 {
     *to = of_float<T>(adds ? to_float(*to) + value : value);

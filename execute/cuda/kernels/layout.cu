@@ -1,14 +1,13 @@
-/* Images as planes, [B,C,H,W], and channels last, [B,H,W,C], and filters as they are kept,
- * [K,C,R,S], and as cuDNN reads them beside such images, [K,R,S,C]: matrices that are transposed,
- * tile by tile. */
+/* Transposes matrices tile by tile: images between planes, [B,C,H,W], and channels last, [B,H,W,C];
+ * filters between storage, [K,C,R,S], and cuDNN's layout for channels-last images, [K,R,S,C]. */
 #include "kernel.cuh"
 
 enum { TILE_SIDE = 32, TILE_ELEMENTS = TILE_SIDE * TILE_SIDE };
 
-/* How matrices are cut: into squares, or where one side is short into what has as many elements. */
+/* Tiles of matrices: squares, or, if one side is short, tiles with the same number of elements. */
 typedef struct tiling {
-    uint64_t count;        /* tiles, of all matrices */
-    uint64_t down, across; /* of one */
+    uint64_t count;        /* tiles of all matrices */
+    uint64_t down, across; /* tiles of one matrix */
     unsigned rows, columns;
 } tiling;
 
@@ -32,7 +31,8 @@ static tiling tiling_of(uint64_t matrices, uint64_t rows, uint64_t columns)
     return t;
 }
 
-/* Rows of a tile lie an odd number of floats apart, so that a column of it is read at once. */
+/* Rows of a tile are an odd number of floats apart, which avoids bank conflicts when reading
+ * columns. */
 template <typename A, typename B>
 static __global__ void transpose(tiling t, uint64_t rows, uint64_t columns, const A *from,
                                  bool adds, B *to)

@@ -1,8 +1,8 @@
-/* Softmax and cross-entropy: one block a row, then one block for the sums; among ranks, which have
- * parts of every row, in three steps. */
+/* Softmax and cross-entropy: one block per row, then one block for the sums; with TP, where ranks
+ * have shards of every row, in three steps. */
 #include "vectors.cuh"
 
-/* Below all scores, so that what is subtracted from it stays a number. */
+/* Below all scores, but finite, so that differences stay finite. */
 #define LOWEST (-3.402823466e38f)
 
 static __device__ __forceinline__ float exponential(float x)
@@ -11,8 +11,8 @@ static __device__ __forceinline__ float exponential(float x)
 }
 
 /* Softmax in one pass (Milakov and Gimelshein, "Online normalizer calculation for softmax", 2018):
- * the sum is of exp(score - maximum so far). The label is beaten by what is larger, or as large and
- * comes before it. */
+ * the sum is of exp(score - maximum so far). A larger score beats the label, and so does an equal
+ * one before it. */
 struct softmax_state {
     float maximum, sum, of_label;
     int label;
@@ -79,7 +79,7 @@ static __global__ void cross_entropy(cuda_scores s, const T *__restrict__ logits
     row_best[row] = !is_label ? -1 : state.of_label == maximum && !is_beaten ? 1 : 0;
 }
 
-/* Sums in double, row by row in each thread and then thread by thread. */
+/* Sums in double precision, over rows in each thread, then over threads in order. */
 static __global__ void loss_sum(uint64_t rows, const float *row_loss, const int32_t *row_best,
                                 cuda_loss *loss)
 {
@@ -124,13 +124,13 @@ void cuda_cross_entropy(cuda_type type, const cuda_scores *s, const void *logits
     TY_LAUNCH(loss_sum, 1, BLOCK, 0, stream, s->rows, row_loss, row_best, loss);
 }
 
-/* A row, for its gradient. */
+/* A row and its gradient's terms. */
 struct softmax_row {
-    int label, own; /* scores; -1: the label is not among them */
+    int label, own; /* indices of scores; label -1: on another rank */
     float log_sum, factor;
 };
 
-/* In the padding 0. */
+/* 0 in the padding. */
 template <int N>
 static __device__ __forceinline__ void softmax_gradient(const softmax_row &r, int at, float (&x)[N])
 {
@@ -146,7 +146,7 @@ static __device__ __forceinline__ void softmax_gradient(const softmax_row &r, in
         x[i] = at + i < r.own ? x[i] : 0.0f;
 }
 
-/* One block a row. dx may be the scores, whose rows begin as its own do. */
+/* One block per row. dx may alias the scores, which have the same row alignment. */
 template <typename T>
 static __global__ void cross_entropy_backward(cuda_scores s, const T *logits,
                                               const int32_t *__restrict__ labels,

@@ -3,8 +3,8 @@
 
 #include "activation.h"
 
-/* Places of element i = [sample][hidden] at a step, of the same at the step before, if there is
- * one, and of its gates. */
+/* Offsets of element i = [sample][hidden] at a step, at the step before, if any, and of its
+ * gates. */
 typedef struct cell_place {
     uint64_t state, before, gates;
 } cell_place;

@@ -1,9 +1,9 @@
-/* Who sees which token in a mixture of experts, and the ways there and back. */
+/* Routing of tokens to experts, and the copies to the experts and back. */
 #include "gpu_scratch.h"
 #include "kernel.cuh"
 
-/* A thread a token. Of equal scores the first expert's; the weights are the softmax of the scores
- * of those chosen. */
+/* One thread per token. The first expert wins among equal scores; weights are the softmax over the
+ * chosen experts' scores. */
 static __global__ void route(cuda_mixture m, const float *scores, int32_t *choice, float *weight)
 {
     FOR_EACH (r, m.rows) {
@@ -39,8 +39,8 @@ void cuda_route(const cuda_mixture *m, const float *scores, int32_t *choice, flo
 
 enum { ROW_STEPS = 16 };
 
-/* So that few shapes of products are asked for, whatever is chosen: at most an eighth is padding
- * where there are many copies. */
+/* Limits the number of product shapes, whatever the routing; at most an eighth is padding if there
+ * are many copies. */
 static __host__ __device__ uint32_t padded_rows(uint32_t copies)
 {
     uint32_t step = TY_LEAST_EXPERT_ROWS;
@@ -55,7 +55,7 @@ uint32_t cuda_expert_padded(uint32_t copies)
     return padded_rows(copies);
 }
 
-/* A block an expert; counts[e + 1] becomes its copies. */
+/* One block per expert; counts[e + 1] becomes its number of copies. */
 static __global__ void expert_counts(uint64_t copies, const int32_t *choice, int32_t *counts)
 {
     __shared__ int32_t parts[BLOCK / WARP];
@@ -85,7 +85,7 @@ static __global__ void expert_starts(uint64_t experts, int32_t *starts)
         starts[e + 1] = starts[e] + (int32_t)padded_rows((uint32_t)starts[e + 1]);
 }
 
-/* A block an expert, which finds its copies in their order. */
+/* One block per expert finds its copies in their order. */
 static __global__ void expert_places(uint64_t copies, const int32_t *choice, const int32_t *starts,
                                      int32_t *place, int32_t *copy_of)
 {
@@ -127,7 +127,7 @@ void cuda_experts_place(const cuda_mixture *m, const int32_t *choice, int32_t *s
     TY_LAUNCH(expert_counts, m->experts, BLOCK, 0, stream, copies, choice, starts);
     TY_MOVES(float_bytes(m->experts), float_bytes(m->experts + 1));
     TY_LAUNCH(expert_starts, 1, WARP, 0, stream, m->experts, starts);
-    /* And the padding, of which only the device knows. */
+    /* Plus the padding, whose size only the device knows. */
     TY_MOVES(float_bytes(copies + m->experts + 1), float_bytes(2 * copies));
     TY_LAUNCH(expert_places, m->experts, BLOCK, 0, stream, copies, choice, starts, place, copy_of);
 }
@@ -232,7 +232,7 @@ void cuda_rows_put(cuda_type type, uint64_t rows, uint64_t columns, const int32_
 
 /* ---- The scores' gradient ---- */
 
-/* A warp a copy. */
+/* One warp per copy. */
 template <typename T>
 static __global__ void copy_gains(cuda_mixture m, const int32_t *place, const T *of_copies,
                                   const T *dy, float *gain)
@@ -251,7 +251,7 @@ static __global__ void copy_gains(cuda_mixture m, const int32_t *place, const T 
         gain[copy] = sum;
 }
 
-/* Through the softmax of those chosen; 0 for all others. A thread a token. */
+/* Gradient through the softmax of the chosen experts; 0 for all others. One thread per token. */
 template <typename T>
 static __global__ void scores_gradient(cuda_mixture m, const int32_t *choice, const float *weight,
                                        const float *gain, uint64_t stride, T *dscores)

@@ -1,11 +1,11 @@
 /* Layer norm and RMS norm over rows. Rows that fit a warp's or a block's registers are read once.
- * Backward is one pass over longer rows, too, or, of more columns than shared memory has room for,
- * two. Formulas: cpu_norm.c. */
+ * Backward reads longer rows once too, or twice if they have more columns than fit shared memory.
+ * Formulas: cpu_norm.c. */
 #include "vectors.cuh"
 
 #define NORM_EPSILON 1e-5f
 
-/* What is normalised: x, or its sum with another, rounded as it is written. */
+/* Input of the norm: x, or its sum with another tensor, rounded as stored. */
 template <typename T>
 static __device__ __forceinline__ float summed(const T *x, const T *other, uint64_t i)
 {
@@ -18,7 +18,7 @@ static __device__ __forceinline__ float summed(const T *x, const T *other, uint6
 
 enum { NUMBERS = 4, HELD = 6, ROWS_OF_WARPS = BLOCK / WARP };
 
-/* Columns of a row that is a warp's, or a block's. */
+/* Most columns of a row for a warp, or for a block. */
 enum { MOST_OF_WARP = WARP * NUMBERS * HELD, MOST_OF_BLOCK = BLOCK * NUMBERS * HELD };
 
 static bool is_of_numbers(cuda_type type, uint64_t n, uintptr_t places)
@@ -26,7 +26,7 @@ static bool is_of_numbers(cuda_type type, uint64_t n, uintptr_t places)
     return n % NUMBERS == 0 && places % bytes_of(type, NUMBERS) == 0;
 }
 
-/* Floats that may begin anywhere. */
+/* Loads unaligned floats. */
 static __device__ __forceinline__ void floats_load(const float *from, bool is_aligned,
                                                    float (&x)[NUMBERS])
 {
@@ -218,7 +218,7 @@ static unsigned band_count(uint64_t rows)
     return (unsigned)(bands < 1 ? 1 : bands < 512 ? bands : 512);
 }
 
-/* Block (x, y): 32 columns of band y. bands: [2][bands][n], of gain and of shift, if there is one.
+/* Block (x, y): 32 columns of band y. bands: [2][bands][n], of gain and, if present, of shift.
  */
 template <typename T>
 static __global__ void norm_bands(uint64_t rows, uint64_t n, const T *x, const float *statistics,
@@ -251,7 +251,7 @@ static __global__ void norm_bands(uint64_t rows, uint64_t n, const T *x, const f
 
 enum { MOST_JOINED = 1024 };
 
-/* A block has WARP columns, each of its warps every so manieth band. */
+/* A block has WARP columns, and each of its W warps every W-th band. */
 static __global__ void norm_bands_join(unsigned band_count, uint64_t n, const float *bands,
                                        bool adds, float *dgain, float *dshift)
 {
@@ -287,20 +287,20 @@ static __global__ void norm_bands_join(unsigned band_count, uint64_t n, const fl
  * block joins the bands. */
 
 enum {
-    AT_ONCE = 4, /* numbers that a thread loads before it needs them */
+    AT_ONCE = 4, /* numbers that a thread loads ahead */
     TILE_ELEMENTS = 8192,
     MOST_TILE_ROWS = 32,
-    LEAST_BAND_ROWS = 4,        /* and two tiles */
-    THREADS_OF_BANDS = 1 << 17, /* half of what an H100 has room for */
-    MOST_SUMS_BYTES = 47 << 10, /* of shared memory, beside what a tile's rows have of it */
+    LEAST_BAND_ROWS = 4,        /* and at least two tiles */
+    THREADS_OF_BANDS = 1 << 17, /* half of an H100's threads */
+    MOST_SUMS_BYTES = 47 << 10, /* of shared memory, in addition to the rows of a tile */
 };
 
 typedef struct strips {
     unsigned threads;
     unsigned tile;         /* rows; a power of 2 */
-    unsigned across, deep; /* threads side by side, each at a column, and one below another */
+    unsigned across, deep; /* threads across columns, and threads across rows */
     unsigned count;        /* bands */
-    unsigned rows;         /* of each but the last, which may have less */
+    unsigned rows;         /* per band; the last may have fewer */
 } strips;
 
 static strips strips_of(uint64_t rows, uint64_t n)
@@ -326,13 +326,13 @@ static uint64_t sums_bytes(const strips *s, uint64_t n, bool has_shift)
     return float_bytes((has_shift ? 2 : 1) * s->deep * n);
 }
 
-/* What a row's gradients are made with. */
+/* Terms of a row's gradients. */
 typedef struct alignas(16) row_terms {
-    float mean, scale, sum, product; /* the last two as norm_input has them */
+    float mean, scale, sum, product; /* the last two as in norm_input */
 } row_terms;
 
-/* Of each row the sums over columns of e and of e (x - mean). `wide` threads have a row; each of
- * their warps leaves its part. */
+/* Per row, the sums over columns of e and of e (x - mean). `wide` threads share a row; each of
+ * their warps stores its partial sum. */
 template <typename T>
 static __device__ __forceinline__ void
 tile_sums(unsigned count, unsigned wide, unsigned n, const T *x, const float *gain,
@@ -373,8 +373,8 @@ static __device__ __forceinline__ row_terms terms_of(bool is_rms, unsigned parts
     return t;
 }
 
-/* A thread takes ROWS rows of one column at once, or where a tile has less than AT_ONCE of them as
- * many more columns. */
+/* A thread takes ROWS rows of one column at once, or more columns if a tile has fewer than AT_ONCE
+ * rows. */
 template <typename T, unsigned ROWS>
 static __device__ __forceinline__ void
 tile_gradients(const strips &s, unsigned count, unsigned n, const T *x, const float *gain,
@@ -430,7 +430,7 @@ static __global__ void __launch_bounds__(5 * BLOCK / 2, 2)
                       bool has_shift, float *bands)
 {
     __shared__ row_terms terms[MOST_TILE_ROWS];
-    __shared__ float sums[MOST_TILE_ROWS], products[MOST_TILE_ROWS]; /* by rows, then warps */
+    __shared__ float sums[MOST_TILE_ROWS], products[MOST_TILE_ROWS]; /* [row][warp] */
     TY_DYNAMIC_SHARED(room);                                         /* [2][deep][n] */
     float *gains = (float *)room, *shifts = has_shift ? gains + s.deep * n : NULL;
     const unsigned depth = threadIdx.x / s.across, warps = blockDim.x / WARP;
@@ -481,7 +481,7 @@ static unsigned held_bands(uint64_t rows)
     return (unsigned)(blocks < MOST_BLOCKS_OF_ROWS ? blocks : MOST_BLOCKS_OF_ROWS);
 }
 
-/* A warp's part of the gradients of gain and shift, into the block's; in turns. */
+/* Adds a warp's gradients of gain and shift to the block's; warps take turns. */
 static __device__ __forceinline__ void held_add(unsigned n, const float (&parts)[HELD][NUMBERS],
                                                 float *all)
 {
@@ -606,7 +606,7 @@ void cuda_norm_backward(cuda_type type, bool is_rms, uint64_t rows, uint64_t n, 
 {
     const strips s = strips_of(rows, n);
     const uint64_t shared = sums_bytes(&s, n, dshift != NULL);
-    /* Else what is wanted has kernels of its own. */
+    /* Otherwise, separate kernels compute the requested gradients. */
     const bool is_at_once = dgain != NULL && dx != NULL && shared <= MOST_SUMS_BYTES;
     const bool is_held = is_at_once && n <= MOST_OF_WARP &&
                          is_of_numbers(type, n, (uintptr_t)x | (uintptr_t)dy | (uintptr_t)dx);

@@ -1,14 +1,12 @@
-/* Between a tensor in a sample's order and the ranks' pieces of it; biases of which a rank has a
- * part. */
+/* Converts between a tensor in sample order and the ranks' shards of it; adds sharded biases. */
 #include "kernel.cuh"
 
-/* Where element i of [rank][B][T / ranks][D] lies in [B][T][D]. */
+/* Index in [B][T][D] of element i of [rank][B][T / ranks][D]. */
 static __device__ __forceinline__ uint64_t place_of(stage_pieces p, uint64_t i)
 {
     uint64_t piece = i / p.run, r = piece % p.runs, b = piece / p.runs % p.batch;
     uint64_t rank = piece / p.runs / p.batch;
-    uint64_t part =
-        r == 0 ? rank : p.ranks * p.runs - 1 - rank; /* as ty_context_run_start has it */
+    uint64_t part = r == 0 ? rank : p.ranks * p.runs - 1 - rank; /* as in ty_context_run_start */
 
     return (b * p.ranks * p.runs + part) * p.run + i % p.run;
 }

@@ -1,6 +1,7 @@
-/* Maximum and average pooling of images with their channels last, [B,H,W,C]: a thread some channels
- * of an output forward, of an input backward, which gathers from the windows that contain it.
- * Blocks take one row of an image after the other; places in an image are 32 bit. */
+/* Maximum and average pooling of images with their channels last, [B,H,W,C]: a thread handles some
+ * channels of an output in forward. In backward it handles those of an input, and sums over the
+ * windows that contain it. A block takes one image row after the other; offsets in an image have 32
+ * bits. */
 #include "vectors.cuh"
 
 typedef struct span {
@@ -54,7 +55,7 @@ static dim3 grid_of(uint64_t rows, uint64_t pieces)
     for (unsigned i = blockIdx.x * blockDim.x + threadIdx.x; i < (count);                          \
          i += gridDim.x * blockDim.x)
 
-/* Whether a thread can take 16 bytes of channels at a time, at these places. */
+/* Whether these pointers allow a thread to access 16 bytes of channels at a time. */
 template <typename T>
 static bool is_of_pieces(const cuda_pool *pool, const void *a, const void *b, const void *c,
                          const void *d)
@@ -74,7 +75,7 @@ static bool is_of_pieces(const cuda_pool *pool, const void *a, const void *b, co
         __VA_ARGS__;                                                                               \
     }
 
-/* The part of window `at` that lies inside the image. */
+/* The part of window `at` inside the image. */
 static __device__ __forceinline__ span window(unsigned at, unsigned stride, unsigned padding,
                                               unsigned size, unsigned limit)
 {
@@ -101,7 +102,7 @@ static __device__ __forceinline__ span window_columns(const windows &w, unsigned
 static __device__ __forceinline__ span windows_of(unsigned at, unsigned stride, unsigned padding,
                                                   unsigned size, unsigned count)
 {
-    unsigned place = at + padding; /* of the padded image */
+    unsigned place = at + padding; /* in the padded image */
     span s;
 
     s.first = place >= size ? (place - size) / stride + 1 : 0;
@@ -160,8 +161,8 @@ void cuda_pool_forward(cuda_type type, const cuda_pool *pool, const void *x, voi
                                                      windows_from(w), (const T *)x, (T *)y)))
 }
 
-/* Which of numbers side by side are the same: all bits of those set, 0 in others. A number of 16
- * bits alone has the low half of its word. */
+/* Compares adjacent numbers: all bits set where equal, else 0. A single 16-bit number is in the low
+ * half of its word. */
 template <typename T, int N> struct words {
     static constexpr int COUNT = (int)((N * sizeof(T) + sizeof(unsigned) - 1) / sizeof(unsigned));
     unsigned at[COUNT];
@@ -202,8 +203,8 @@ static __device__ __forceinline__ unsigned same(unsigned x, unsigned y, const ha
     return __heq2_mask(a, b);
 }
 
-/* Of a pixel's channels those whose window's maximum it is the first to have. `image`: from the
- * first of the channels on. */
+/* Channels in which this pixel is the first maximum of its window. `image` starts at the first of
+ * the channels. */
 template <typename T, int N>
 static __device__ __forceinline__ words<T, N>
 firsts(const windows &w, const T *image, unsigned row, unsigned column, span h, span v,
@@ -227,7 +228,7 @@ firsts(const windows &w, const T *image, unsigned row, unsigned column, span h, 
     return is_first;
 }
 
-/* Adds to sums what a pixel gains of its window. */
+/* Adds a pixel's gradient from its window to sums. */
 template <typename T, int N>
 static __device__ __forceinline__ void gain_add(const words<T, N> &gained, float (&sums)[N])
 {

@@ -1,7 +1,7 @@
 /* Rotary positions of queries and keys; see cpu_rotary.c. */
 #include "kernel.cuh"
 
-/* A pair of numbers of every head of a row. */
+/* One thread rotates a pair of numbers in every head of a row. */
 template <typename T> static __global__ void rotate(cuda_rotary r, T *rows)
 {
     const uint64_t half = r.head_size / 2;

@@ -1,8 +1,8 @@
-/* What is done to weights and gradients as such: optimizer steps on fp32 weights, with the copy
- * that the passes read (formulas: optimizer.c), norms, means. */
+/* Kernels on weights and gradients: optimizer steps on fp32 weights, with the copy that the passes
+ * read (formulas: optimizer.c), norms, means. */
 #include "kernel.cuh"
 
-/* The tensor of a set's i-th float: the last that begins at it or before. */
+/* The tensor of a set's i-th float: the last one that begins at or before it. */
 static __device__ uint32_t part_of(const cuda_copy &copy, uint64_t i)
 {
     uint32_t low = 0, high = copy.part_count;
@@ -57,7 +57,7 @@ static __global__ void copy_spread(cuda_copy copy, uint64_t first, uint64_t coun
 void cuda_copy_spread(cuda_type type, const cuda_copy *copy, uint64_t first, uint64_t count,
                       const void *from, float *set, cudaStream_t stream)
 {
-    /* Without the floats, which are gains and biases. */
+    /* Excludes the floats, which are gains and biases. */
     TY_MOVES(bytes_of(type, count) + copy->part_count * 3 * sizeof *copy->starts,
              bytes_of(type, count));
     TY_DISPATCH(type, TY_LAUNCH(copy_spread<T>, grid_for(count), BLOCK, 0, stream, *copy, first,
@@ -100,7 +100,7 @@ void cuda_update_step(cuda_type type, const cuda_update *u, uint64_t first, uint
                                 parameters, gradients, state, to))
 }
 
-/* Each thread's sum, then the threads' one after the other. */
+/* Adds the threads' sums in order. */
 static __device__ double block_total(double own)
 {
     __shared__ double sums[BLOCK];
@@ -162,7 +162,7 @@ static __global__ void unscale(uint64_t count, float factor, float *gradients, i
         float value = gradients[i] * factor;
         gradients[i] = value;
         if (!isfinite(value))
-            *is_bad = 1; /* whoever is last, they all say the same */
+            *is_bad = 1; /* all threads write the same value */
     }
 }
 

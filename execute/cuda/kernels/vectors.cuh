@@ -1,13 +1,13 @@
 /*
- * Rows of activations, 16 bytes at a time: as wide as a thread loads and stores. A row may begin
- * and end anywhere: the numbers before its first whole piece and after its last go one by one.
+ * Rows of activations in pieces of 16 bytes, the widest load and store of a thread. Rows may be
+ * unaligned: numbers before the first aligned piece and after the last one are accessed one by one.
  */
 #ifndef TY_EXECUTE_CUDA_VECTORS_CUH
 #define TY_EXECUTE_CUDA_VECTORS_CUH
 
 #include "kernel.cuh"
 
-/* A word of that size, for a thread to load or store at once. */
+/* A word of that size, for a single load or store. */
 template <int BYTES> struct word;
 template <> struct word<2> {
     typedef unsigned short bits;
@@ -22,12 +22,12 @@ template <> struct word<16> {
     typedef uint4 bits;
 };
 
-/* N numbers side by side, at a multiple of their size. */
+/* N adjacent numbers, aligned to their size. */
 template <typename T, int N> struct alignas(N * sizeof(T)) numbers {
     T at[N];
 };
 
-/* As many as 16 bytes are. */
+/* As many as fit 16 bytes. */
 template <typename T> struct piece {
     static constexpr int SIZE = 16 / sizeof(T);
 };
@@ -53,7 +53,7 @@ static __device__ __forceinline__ void numbers_load(const T *from, float (&x)[N]
         x[i] = to_float(found.at[i]);
 }
 
-/* Two numbers of 16 bits. */
+/* Packs two 16-bit numbers. */
 static __device__ __forceinline__ unsigned pair_of(float x, float y, const bf16 *)
 {
     const __nv_bfloat162 pair = __floats2bfloat162_rn(x, y);
@@ -107,7 +107,7 @@ static __device__ __forceinline__ void numbers_put(T *to, float (&x)[N], bool ad
     numbers_store(to, x);
 }
 
-/* The whole pieces of a row: [first, end); of those before and after there are `odd`. */
+/* The aligned pieces of a row: [first, end); `odd` numbers are outside them. */
 struct row_pieces {
     int first, end, odd;
 };
@@ -125,13 +125,13 @@ static __device__ __forceinline__ row_pieces pieces_of(const T *row, int count)
     return p;
 }
 
-/* The i-th of the odd ones. */
+/* Index of the i-th odd number. */
 static __device__ __forceinline__ int odd_at(const row_pieces &p, int i)
 {
     return i < p.first ? i : p.end + i - p.first;
 }
 
-/* Threads of a block that takes a row by itself; at least as many as there may be odd ones. */
+/* Threads of a block for one row; at least the largest number of odd ones. */
 template <typename T> static inline unsigned threads_for_row(uint64_t count)
 {
     return threads_for((count + piece<T>::SIZE - 1) / piece<T>::SIZE);
