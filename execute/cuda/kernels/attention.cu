@@ -117,7 +117,7 @@ static __device__ void tile_multiply(int rows, int columns, int depth, tile<T> a
         part_multiply(depth, a, b, part / across * SIDE, part % across * SIDE, adds, c, stride);
 }
 
-/* ---- Where things lie ---- */
+/* ---- Memory layout ------- */
 
 /* Row strides in elements: padded by 16 bytes. */
 typedef struct strides {

@@ -132,7 +132,7 @@ void cuda_experts_place(const cuda_mixture *m, const int32_t *choice, int32_t *s
     TY_LAUNCH(expert_places, m->experts, BLOCK, 0, stream, copies, choice, starts, place, copy_of);
 }
 
-/* ---- There and back ---- */
+/* ---- Copies to experts and back ---- */
 
 template <typename T>
 static __global__ void copies_take(cuda_mixture m, uint64_t padded, const int32_t *copy_of,
@@ -191,7 +191,7 @@ void cuda_copies_sum(cuda_type type, const cuda_mixture *m, const int32_t *place
                                 (const T *)of_copies, adds, (T *)to))
 }
 
-/* ---- To other lanes' experts and back ---- */
+/* ---- Copies to other ranks' experts and back ---- */
 
 template <typename T>
 static __global__ void rows_take(uint64_t rows, uint64_t columns, const int32_t *index,
@@ -290,7 +290,7 @@ void cuda_scores_gradient(cuda_type type, const cuda_mixture *m, const int32_t *
                                 weight, gain, stride, (T *)dscores))
 }
 
-/* ---- The columns of a router that a tensor lane has ---- */
+/* ---- Columns of a router on a tensor-parallel rank ----- */
 
 template <typename T>
 static __global__ void columns_take(uint64_t rows, uint64_t columns, uint64_t first, uint64_t count,

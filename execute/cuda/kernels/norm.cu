@@ -280,11 +280,11 @@ static __global__ void norm_bands_join(unsigned band_count, uint64_t n, const fl
 }
 
 /* ---- All gradients at once ----
- * A block goes over a band of rows by tiles: its warps find what every row of a tile needs, then
- * its threads, which have columns of their own, make the gradients of what the cache still holds;
+ * A block processes a band of rows in tiles. Its warps compute the terms of every row of a tile.
+ * Then its threads, one per column, compute the gradients while the tile is still in the cache;
  * those of gain and shift add up in shared memory. As in llm.c (layernorm_backward_kernel10) and
- * Apex (cuComputePartGradGammaBeta) no sum is by atomics; there, too, a second kernel or the last
- * block joins the bands. */
+ * Apex (cuComputePartGradGammaBeta) no sum uses atomics; there, too, a second kernel or the last
+ * block adds the bands. */
 
 enum {
     AT_ONCE = 4, /* numbers that a thread loads ahead */

@@ -1,6 +1,6 @@
-/* Additive attention to another sequence; what it is, the CPU backend says (cpu_additive.c), whose
- * tensors these are. Probabilities and the vector that weighs are floats whatever the precision;
- * what is under the tanh is made anew for backward. */
+/* Additive attention to another sequence; cpu_additive.c defines it and its tensors. Probabilities
+ * and the weight vector are floats in every precision; backward recomputes the input of the
+ * tanh. */
 #include "cuda_stage.h"
 
 typedef struct additive {
@@ -27,8 +27,8 @@ static additive additive_of(const ty_stage_device *stage, const stage_node *node
                       .key_rows = core.batch * core.keys};
 }
 
-/* What a slot keeps; the gradients only where backward comes in two parts, else they are scratch,
- * as what calls have to themselves is. */
+/* Tensors stored per slot. Gradients are stored only if backward is split in two; else they are
+ * scratch, like the tensors of a single call. */
 typedef struct memory {
     float *probabilities; /* [rows][keys] */
     char *q, *k;          /* [rows][hidden], [key_rows][hidden] */
@@ -39,7 +39,7 @@ typedef struct memory {
     float *du_of_row;     /* [rows][hidden] */
 } memory;
 
-/* Cuts `stash` and `scratch`, or counts where they are NULL. */
+/* Splits `stash` and `scratch`, or counts if they are NULL. */
 static memory memory_cut(const ty_stage_device *stage, const additive *at, void *stash,
                          void *scratch, uint64_t *stash_bytes, uint64_t *scratch_bytes)
 {
@@ -118,7 +118,7 @@ static ty_status additive_forward(ty_stage_device *stage, const stage_node *node
     return TY_OK;
 }
 
-/* Gradients of what is under the tanh and of the vector; of the memory what it gets as values. */
+/* Gradients of the tanh's input and of the vector, and of the memory as values. */
 static void pairs_backward(const ty_stage_device *stage, const stage_node *node, const additive *at,
                            const memory *m, uint32_t slot)
 {
@@ -151,7 +151,7 @@ static ty_status additive_backward(ty_stage_device *stage, const stage_node *nod
         .dweight = cuda_parameter_gradient(stage, node, ADDITIVE_MEMORY),
         .dx = cuda_in_gradient(stage, node, MEMORY),
         .adds_weight = stage_adds(node, ADDITIVE_MEMORY, is_first),
-        .adds_x = true}; /* to what it got as values */
+        .adds_x = true}; /* to its gradient as values */
     const cuda_affine_gradient to_queries = {
         .rows = at.rows,
         .in = at.in,

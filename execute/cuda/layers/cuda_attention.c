@@ -1,14 +1,13 @@
 /* Attention: project [queries | keys | values][features], out [features][queries], and their
- * biases. Of the heads a tensor-parallel rank has some; a context-parallel rank has the queries of
- * its tokens, and gathers the keys and values of all. Tensors and their order are the CPU
- * backend's; what lies between the two products keeps no probabilities, so that selective
- * recomputing is what it always does: cuDNN's kernels where it has any (cuda_dnn_attention.c), ours
- * elsewhere (attention.cu). Which is decided when the stage is built. In a workload with a rotary
- * base queries and keys are turned by their positions before it, and their gradients back
- * (rotary.cu).
+ * biases. A tensor-parallel rank has some of the heads. A context-parallel rank has the queries of
+ * its tokens, and all-gathers keys and values. Tensors and their order are the CPU backend's. The
+ * attention between the two products stores no probabilities, so selective recomputation is always
+ * on. It uses cuDNN's kernels if cuDNN has any (cuda_dnn_attention.c), else attention.cu; the stage
+ * decides this when it is built. In a workload with a rotary base, queries and keys are rotated by
+ * their positions before it, and their gradients rotated back (rotary.cu).
  *
- * Of two inputs the second has the queries, and the keys and values are of the first: projections
- * are two matrices then, [rows][queries] and, behind it, [key rows][keys | values]. */
+ * With two inputs, queries come from the second, keys and values from the first. Projections are
+ * two consecutive matrices then: [rows][queries] and [key rows][keys | values]. */
 #include "cuda_stage.h"
 #include "relative_buckets.h"
 
@@ -18,24 +17,24 @@
 typedef struct attention {
     uint64_t rows, key_rows, features, queries;
     uint64_t key_columns; /* of keys and values */
-    /* Of the projections: elements, where keys and values begin, and strides of rows. */
+    /* Of the projections: elements, start of keys and values, and row strides. */
     uint64_t project, key_at, own_key_stride;
     uint64_t buckets; /* of distances, or 0 */
     uint64_t rotary_base;
     bool is_of_two, has_project_bias, has_out_bias, has_norms;
-    bool gathers_keys; /* which then lie alone, those of all tokens */
+    bool gathers_keys; /* keys and values of all tokens are separate then */
     cuda_attention core;
-    const cuda_dnn_attention *dnn; /* NULL: our own kernels */
+    const cuda_dnn_attention *dnn; /* NULL: attention.cu */
 } attention;
 
 typedef struct attention_state {
     int32_t *buckets;        /* of distances: [2 keys - 1], device */
-    cuda_dnn_attention *dnn; /* NULL: our own kernels */
-    cuda_attention asked;    /* of cuDNN, */
-    bool is_asked;           /* if it was */
+    cuda_dnn_attention *dnn; /* NULL: attention.cu */
+    cuda_attention asked;    /* requested from cuDNN */
+    bool is_asked;           /* `asked` is set */
 } attention_state;
 
-/* Keys and values in front of which another matrix lies are where products want them. */
+/* Aligns keys and values that follow another matrix, as products require. */
 static uint64_t aligned_elements(const ty_stage_device *stage, uint64_t count)
 {
     const uint64_t several = 256 / stage->element;
@@ -102,7 +101,7 @@ static attention attention_of(const ty_stage_device *stage, const stage_node *no
     return at;
 }
 
-/* What is normed of every head: its query and its key. */
+/* Normed tensors of every head: its query and its key. */
 enum { NORMED = 2 };
 typedef struct normed {
     uint64_t rows, columns, at, stride; /* of the projections */
@@ -116,11 +115,11 @@ static normed normed_of(const attention *at, int which)
                                  ATTENTION_KEY_GAIN};
 }
 
-/* Pieces of a stash: projections, context [rows][queries], log-sums [batch][heads][length]; where
- * backward comes in two parts also the gradient of the projections; with norms queries and keys as
- * they were before, [rows][columns] each, statistics of each head, and, in two parts, the gradients
- * of the gains; with biases by distance, in two parts, theirs. Of scratch: the gradients of the
- * first two, and the deltas, and rows of queries and keys side by side. */
+/* Stash: projections, context [rows][queries], log-sums [batch][heads][length]. With norms also
+ * queries and keys before them, [rows][columns] each, and statistics of each head. If backward is
+ * split in two, also the gradients of the projections, of the gains, and of the biases by distance.
+ * Scratch: the gradients of projections and context, the deltas, and rows of adjacent queries and
+ * keys. */
 typedef struct attention_memory {
     char *project, *context;
     float *rows; /* log-sums, or deltas */
@@ -131,14 +130,14 @@ typedef struct attention_memory {
     float *biases;             /* [buckets][heads] */
 } attention_memory;
 
-static const uint64_t piece_alignment = 256; /* bytes; as cudaMalloc gives */
+static const uint64_t piece_alignment = 256; /* bytes, as in cudaMalloc */
 
 static uint64_t aligned(uint64_t bytes)
 {
     return (bytes + piece_alignment - 1) / piece_alignment * piece_alignment;
 }
 
-/* Keys of another sequence, of which there may be more, are normed there. */
+/* Also the buffer for norms of another sequence's keys, which may have more rows. */
 static uint64_t context_elements(const attention *at)
 {
     const uint64_t context = at->rows * at->queries, keys = at->key_rows * at->key_columns / 2;
@@ -188,20 +187,20 @@ static uint64_t memory_cut(const ty_stage_device *stage, const attention *at, vo
     return end;
 }
 
-/* Scratch behind the gradients: what is found of distances, then keys and values of whole
- * sequences; or what cuDNN works in. */
+/* Scratch after the gradients: sums by distance, then keys and values of entire sequences; or
+ * cuDNN's workspace. */
 static char *room_behind(const ty_stage_device *stage, const attention *at)
 {
     return (char *)stage->scratch + aligned(memory_cut(stage, at, NULL, NULL));
 }
 
-/* Elements of the keys and values of whole sequences, where they are gathered. */
+/* Elements of the all-gathered keys and values of entire sequences. */
 static uint64_t gathered_elements(const attention *at)
 {
     return at->gathers_keys ? at->core.batch * at->core.keys * at->key_columns : 0;
 }
 
-/* Which bucket each distance is in. */
+/* The bucket of each distance. */
 static ty_status buckets_make(ty_stage_device *stage, const stage_node *node, const attention *at,
                               ty_error *error)
 {
@@ -234,7 +233,7 @@ static void attention_release(ty_stage_device *stage, stage_node *node)
     ty_free(state);
 }
 
-/* An earlier layer that has asked the same, whatever the answer was; or NULL. */
+/* An earlier layer with the same request, whatever the result; or NULL. */
 static const attention_state *alike_find(const ty_stage_device *stage, const stage_node *node,
                                          const cuda_attention *asked)
 {
@@ -246,7 +245,7 @@ static const attention_state *alike_find(const ty_stage_device *stage, const sta
     return NULL;
 }
 
-/* What cuDNN is not asked for. */
+/* Layers for which cuDNN is not used. */
 static ty_status dnn_check(const ty_stage_device *stage, const attention *at, ty_error *reason)
 {
     if (stage->own->attention_asked == CUDA_ATTENTION_OWN)
@@ -260,7 +259,7 @@ static ty_status dnn_check(const ty_stage_device *stage, const attention *at, ty
     return TY_OK;
 }
 
-/* cuDNN's plans, of which layers that are alike have the same. */
+/* cuDNN's plans, shared by equal layers. */
 static ty_status dnn_plan(ty_stage_device *stage, const stage_node *node, const attention *at,
                           ty_error *reason)
 {
@@ -285,7 +284,7 @@ done:
     return status;
 }
 
-/* Whose attention it is, which the stage notes, and why it is not cuDNN's. */
+/* Chooses the attention kernels; the stage notes the choice, and why it is not cuDNN. */
 static ty_status dnn_choose(ty_stage_device *stage, const stage_node *node, const attention *at,
                             ty_error *error)
 {
@@ -334,7 +333,7 @@ static ty_status attention_check(const ty_stage_device *stage, const stage_node 
     return TY_OK;
 }
 
-/* Bytes that cuDNN works in; 0 without. */
+/* Bytes of cuDNN's workspace; 0 without cuDNN. */
 static uint64_t workspace_bytes(const attention *at)
 {
     uint64_t forward, backward;
@@ -346,7 +345,7 @@ static uint64_t workspace_bytes(const attention *at)
     return forward > backward ? forward : backward;
 }
 
-/* Floats of what tiles find of the biases' gradients; 0 without. */
+/* Number of floats for the biases' gradients by tile; 0 without biases. */
 static uint64_t distance_floats(const attention *at)
 {
     return at->buckets > 0 ? cuda_attention_distances(&at->core) : 0;
@@ -386,7 +385,7 @@ static ty_status attention_build(ty_stage_device *stage, stage_node *node, ty_er
     return TY_OK;
 }
 
-/* Queries and keys, which lie side by side, or their gradients. */
+/* Rotates adjacent queries and keys, or their gradients. */
 static void positions_turn(const ty_stage_device *stage, const attention *at, void *project,
                            bool is_back)
 {
@@ -403,8 +402,8 @@ static void positions_turn(const ty_stage_device *stage, const attention *at, vo
                     project, stage->own->stream);
 }
 
-/* Keys and values: in this rank's projections, or, of whole sequences, where else a divided layer's
- * tensors are gathered. */
+/* Keys and values: in this rank's projections, or, for entire sequences, in the room for
+ * all-gathered tensors of a sharded layer. */
 static ty_status keys_find(ty_stage_device *stage, const attention *at, const char *project,
                            const void **keys, ty_error *error)
 {
@@ -417,7 +416,7 @@ static ty_status keys_find(ty_stage_device *stage, const attention *at, const ch
                : TY_OK;
 }
 
-/* The second projection: this rank's summand of the output, and the sum. */
+/* The second projection: this rank's partial output, and its sum over ranks. */
 static ty_status out_forward(ty_stage_device *stage, const stage_node *node, const attention *at,
                              const void *context, void *y, ty_error *error)
 {
@@ -440,7 +439,7 @@ static ty_status out_forward(ty_stage_device *stage, const stage_node *node, con
     return stage_ranks_sum(stage, node, &node->whole_output, summand, false, y, error);
 }
 
-/* In the projections, by `room` of as many rows as contexts have. */
+/* Norms in the projections, through `room`, which has the context's rows. */
 static void heads_norm(const ty_stage_device *stage, const stage_node *node, const attention *at,
                        const attention_memory *m, void *room)
 {
@@ -460,8 +459,8 @@ static void heads_norm(const ty_stage_device *stage, const stage_node *node, con
     }
 }
 
-/* From the gradients of normed queries and keys, in `d`, to those of what was projected; gradients
- * of the gains where they belong, or, where backward comes in two parts, to the slot's. */
+/* Converts gradients of normed queries and keys, in `d`, to those of the projections. Gradients of
+ * the gains go to the gradient set, or to the slot if backward is split in two. */
 static void heads_norm_backward(const ty_stage_device *stage, const stage_node *node,
                                 const attention *at, bool is_first, const attention_memory *m,
                                 const attention_memory *d)
@@ -486,7 +485,7 @@ static void heads_norm_backward(const ty_stage_device *stage, const stage_node *
     }
 }
 
-/* What the first part of backward has found of the gains. */
+/* Adds the gains' gradients from the first part of backward. */
 static void gains_take(const ty_stage_device *stage, const stage_node *node, const attention *at,
                        bool is_first, const attention_memory *m)
 {
@@ -503,8 +502,8 @@ static void gains_take(const ty_stage_device *stage, const stage_node *node, con
     }
 }
 
-/* One for all projections, or one for each input, queries first. `out`: rows of the matrix from
- * `first` on, biases alike. */
+/* One product for all projections, or one per input, queries first. `out`: rows of the matrix from
+ * `first` on; the same for biases. */
 typedef struct input_product {
     uint32_t input;
     uint64_t rows, out, first, at; /* at: elements of the projections */
@@ -576,7 +575,7 @@ static ty_status attention_forward(ty_stage_device *stage, const stage_node *nod
     return out_forward(stage, node, &at, m.context, cuda_out(stage, node, slot), error);
 }
 
-/* The output of what the heads have summed. */
+/* Recomputes the output from the context. */
 static ty_status attention_again(ty_stage_device *stage, const stage_node *node, uint32_t slot,
                                  ty_error *error)
 {
@@ -612,8 +611,8 @@ static ty_status out_backward(ty_stage_device *stage, const stage_node *node, co
     return status;
 }
 
-/* Gradients of the first projection and of the inputs. Of two inputs each has a part of the matrix:
- * what is divided among ranks is not gathered then, and they sum the gradients of both. */
+/* Gradients of the first projection and of the inputs. With two inputs, each has some rows of the
+ * matrix; ranks then sum the gradients of both instead of gathering. */
 static ty_status project_backward(ty_stage_device *stage, const stage_node *node, uint32_t slot,
                                   const attention *at, bool is_first, const char *dproject,
                                   ty_error *error)
@@ -642,8 +641,8 @@ static ty_status project_backward(ty_stage_device *stage, const stage_node *node
     return status;
 }
 
-/* Gradients of the projections from those of the context. What this rank's queries make of keys
- * elsewhere goes there. */
+/* Gradients of the projections from those of the context. Gradients of other ranks' keys are sent
+ * to them. */
 static ty_status heads_backward(ty_stage_device *stage, const attention *at,
                                 const attention_memory *m, const attention_memory *d,
                                 ty_error *error)
@@ -672,8 +671,8 @@ static ty_status heads_backward(ty_stage_device *stage, const attention *at,
     return status;
 }
 
-/* Gradients of the biases by distance where they belong, or, where backward comes in two parts, to
- * the slot's. */
+/* Gradients of the biases by distance, into the gradient set, or into the slot if backward is split
+ * in two. */
 static void biases_backward(const ty_stage_device *stage, const stage_node *node,
                             const attention *at, bool is_first, const attention_memory *m)
 {
@@ -689,7 +688,7 @@ static void biases_backward(const ty_stage_device *stage, const stage_node *node
                               stage->own->stream);
 }
 
-/* What the first part of backward has found of them. */
+/* Adds their gradients from the first part of backward. */
 static void biases_take(const ty_stage_device *stage, const stage_node *node, const attention *at,
                         bool is_first, const attention_memory *m)
 {

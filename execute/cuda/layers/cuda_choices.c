@@ -1,9 +1,9 @@
 /*
- * Algorithms chosen by measurement. Libraries list several for what they do, best guess first;
- * which is fastest on a GPU is found out where a stage is opened to be measured (`trainyard
- * profile`) and noted in a file of the user's cache folder, by what was asked for, the GPU and the
- * versions of the driver and the libraries. Training only reads it: nothing is tried while it goes,
- * every rank with the same file chooses alike, and a run has the same bits the next time.
+ * Algorithms chosen by measurement. Libraries list several per operation, best guess first. A stage
+ * opened for profiling (`trainyard profile`) measures which is fastest on a GPU, and notes it in a
+ * file of the user's cache folder. The key has the operation, the GPU, and the versions of the
+ * driver and the libraries. Training only reads the file. So it tries nothing, every rank with the
+ * same file chooses alike, and runs are reproducible bit by bit.
  *
  *   $XDG_CACHE_HOME/trainyard/cuda-NVIDIA-H100-13000-13010.txt, or in ~/.cache; lines `KEY =
  * CHOICE`
@@ -16,7 +16,7 @@
 #include <string.h>
 
 enum { PATH_SIZE = 4096 };
-#define MOST_BYTES (UINT64_C(4) << 20) /* of the file; some ten thousand choices */
+#define MOST_BYTES (UINT64_C(4) << 20) /* size of the file; some ten thousand choices */
 
 typedef struct choice {
     char key[CUDA_KEY_SIZE];
@@ -27,7 +27,7 @@ struct cuda_choices {
     char path[PATH_SIZE];
     choice *list;
     uint32_t count, room;
-    bool is_new; /* something is not in the file */
+    bool is_new; /* some choices are not in the file */
 };
 
 /* @param gpu its name, up to a comma */
@@ -77,8 +77,7 @@ static ty_status choice_put(cuda_choices *choices, const char *key, uint32_t val
     return TY_OK;
 }
 
-/* Lines that are none are left out, and so is all of a file that cannot be read: what is missing is
- * the libraries' first guess. */
+/* Ignores invalid lines and unreadable files; a missing choice means the library's first guess. */
 static ty_status choices_read(cuda_choices *choices, ty_error *error)
 {
     char *text = NULL, *rest, *line;
@@ -112,8 +111,8 @@ ty_status cuda_choices_open(ty_stage_device *stage, const char *gpu, ty_error *e
     return choices_read(stage->own->choices, error);
 }
 
-/* With what others have noted meanwhile. A folder that cannot be written leaves the choices to this
- * stage. */
+/* Merges choices that other processes have written meanwhile. If the folder is not writable, the
+ * choices last only as long as this stage. */
 static void choices_write(const cuda_choices *choices)
 {
     cuda_choices all = {0};

@@ -1,17 +1,16 @@
-/* Convolutions through cuDNN (cuda_dnn_conv.c), channels last: of planes it would make such images
- * itself, in its working memory. What it makes of weight gradients is of the type of the pass, and
- * is added to the fp32 ones. Parameters are [K][C][R][S]; weights that cuDNN reads in another
- * order, or that are not at multiples of 16 bytes, as floats may be, are copied into scratch before
- * each pass. */
+/* Convolutions through cuDNN (cuda_dnn_conv.c), channels last, as it would copy planes to that
+ * layout in its workspace. Its weight gradients have the type of the pass, and are added to the
+ * fp32 ones. Parameters are [K][C][R][S]. Before each pass, weights are copied to scratch if cuDNN
+ * reads another order, or if they are not at multiples of 16 bytes, as floats may be. */
 #include "cuda_stage.h"
 
 #include <stdio.h>
 
 typedef struct conv {
-    cuda_dnn_conv *plans[CUDA_DNN_PASSES]; /* NULL: nobody asks for that */
-    uint64_t outputs, inputs, taps; /* of the weights: inputs of a group, places of a window */
-    bool is_permuted;               /* cuDNN reads [K][R][S][C], which is another order */
-    uint64_t own_at;                /* bytes of scratch in front of weights, or of their gradient */
+    cuda_dnn_conv *plans[CUDA_DNN_PASSES]; /* NULL: never needed */
+    uint64_t outputs, inputs, taps;        /* of the weights: inputs per group, places per window */
+    bool is_permuted;                      /* cuDNN reads another order, [K][R][S][C] */
+    uint64_t own_at; /* bytes of scratch before the weights or their gradient */
 } conv;
 
 static uint64_t weight_count(const conv *c)
@@ -29,9 +28,9 @@ static void conv2d_release(ty_stage_device *stage, stage_node *node)
     ty_free(c);
 }
 
-/* ---- What is asked of cuDNN ---- */
+/* ---- Requests to cuDNN --------- */
 
-/* As cuda_conv2d.order says; of one channel or one pixel that is any. */
+/* As in cuda_conv2d.order; any order if there is one channel or one pixel. */
 static cuda_dnn_layout layout_of(const ty_stage_device *stage, const stage_value *value)
 {
     const uint64_t *d = value->shape.dimensions;
@@ -57,7 +56,7 @@ static cuda_dnn_convolution convolution_of(const ty_stage_device *stage, const s
         .padding = {(int64_t)a[TY_PADDING_HEIGHT], (int64_t)a[TY_PADDING_WIDTH]}};
 }
 
-/* Whether anybody will ever ask for what a pass makes. */
+/* Whether the output of a pass is ever needed. */
 static bool is_needed(const ty_stage_device *stage, const stage_node *node, cuda_dnn_pass pass)
 {
     return pass == CUDA_DNN_DATA     ? stage->values[node->inputs[0]].needs_gradient
@@ -65,7 +64,7 @@ static bool is_needed(const ty_stage_device *stage, const stage_node *node, cuda
                                      : true;
 }
 
-/* What a plan is chosen for, beside the GPU and its driver: cuDNN's version, shapes, precision. */
+/* Key of a choice, in addition to the GPU and its driver: cuDNN's version, shapes, precision. */
 static void key_make(const ty_stage_device *stage, const cuda_dnn_convolution *c, char *key)
 {
     snprintf(key, CUDA_KEY_SIZE,
@@ -83,7 +82,7 @@ static void key_make(const ty_stage_device *stage, const cuda_dnn_convolution *c
 
 enum { MOST_CANDIDATES = 16 };
 
-/* Operands of a trial; nobody reads what it makes. */
+/* Operands of a trial, whose output is unused. */
 typedef struct trial {
     const cuda_dnn_conv *plan;
     void *memory, *x, *w, *y, *workspace;
@@ -117,7 +116,7 @@ static uint64_t trial_cut(const ty_stage_device *stage, const cuda_dnn_convoluti
     return cut.used;
 }
 
-/* Of several plans the fastest, on operands that are all the same small number. */
+/* The fastest of several plans, on operands filled with one small number. */
 static ty_status fastest_find(const ty_stage_device *stage, cuda_dnn_conv *const *plans,
                               uint32_t count, uint32_t *fastest, ty_error *error)
 {
@@ -148,7 +147,7 @@ cleanup:
     return status;
 }
 
-/* Every plan that will do is made, timed and, but the fastest, given back. */
+/* Creates and times every usable plan, and frees all but the fastest. */
 static ty_status plan_measure(ty_stage_device *stage, const cuda_dnn_target *target,
                               const cuda_dnn_convolution *asked, const char *key,
                               cuda_dnn_conv **out, ty_error *error)
@@ -169,7 +168,7 @@ done:
     return status;
 }
 
-/* The plan of an earlier layer that has asked the same, or NULL. */
+/* The plan of an earlier layer with the same convolution, or NULL. */
 static cuda_dnn_conv *alike_find(const ty_stage_device *stage, const stage_node *node,
                                  const cuda_dnn_convolution *asked)
 {
@@ -182,7 +181,7 @@ static cuda_dnn_conv *alike_find(const ty_stage_device *stage, const stage_node 
     return NULL;
 }
 
-/* As was chosen by measuring before, or is now where the stage is there for that; else cuDNN's
+/* The plan measured as fastest earlier, or now if the stage is open for profiling; else cuDNN's
  * first. */
 static ty_status plan_make(ty_stage_device *stage, const stage_node *node, cuda_dnn_pass pass,
                            cuda_dnn_conv **out, ty_error *error)
@@ -246,7 +245,7 @@ done:
 
 /* ---- Passes ---- */
 
-/* Weights as cuDNN reads them. */
+/* Weights in the order that cuDNN reads. */
 static const void *weights_find(const ty_stage_device *stage, const stage_node *node)
 {
     enum { ALIGNMENT = 16 };

@@ -1,14 +1,14 @@
-/* Between messages and values: tensor after tensor, images as planes. A tensor that is only relayed
- * is a value like any other. */
+/* Converts between messages and values: tensor after tensor, images as planes. A tensor that is
+ * only relayed is a value like any other. */
 #include "cuda_stage.h"
 
-/* Of a message's numbers. */
+/* Type of a message's numbers. */
 static cuda_type type_of(const ty_stage_device *stage, const stage_cut *cut)
 {
     return cut->number_bytes == sizeof(float) ? CUDA_TYPE_FLOAT : stage->own->type;
 }
 
-/* A part of a message into what is like the value. */
+/* Converts a part of a message to the value's layout. */
 static void part_take(const ty_stage_device *stage, const stage_cut *cut, const stage_value *like,
                       const void *from, bool adds, void *to)
 {
@@ -21,7 +21,7 @@ static void part_take(const ty_stage_device *stage, const stage_cut *cut, const 
         cuda_take_floats(stage->own->type, like->count, from, adds, to, stage->own->stream);
 }
 
-/* And from it. */
+/* The reverse. */
 static void part_give(const ty_stage_device *stage, const stage_cut *cut, const stage_value *like,
                       const void *from, void *to)
 {

@@ -1,20 +1,22 @@
-/* Attention as graphs of cuDNN's operations. Forward is softmax(scale Q K' + mask) V with the
- * softmax spelled out; backward is what Dao ("FlashAttention-2", 2023, section 3.1) has, scores
- * made again from the log-sums. Which operations, in which order and of which types cuDNN takes for
- * its fused kernels is in the guide to its graph API under "Fused Attention".
+/* Attention as graphs of cuDNN's operations. Forward is softmax(scale Q K' + mask) V with an
+ * explicit softmax. Backward recomputes scores from the log-sums (Dao, "FlashAttention-2", 2023,
+ * section 3.1). The guide to cuDNN's graph API, under "Fused Attention", has the operations, order
+ * and types that its fused kernels accept.
  *
- * Backward has two forms. The ordered one keeps the gradients of the scores in memory, in 16 bits:
- * two products read them, and the second, a kernel of its own, sums the gradients of queries in a
- * fixed order. The other one adds these atomically, in floats, to memory that the caller brings and
- * cuDNN clears. The engine is the same, without a note of either order. */
+ * Backward has two forms. The ordered one stores the gradients of the scores in memory, in 16 bits.
+ * Two products read them; the second, a separate kernel, sums the gradients of queries in a fixed
+ * order. The other form adds these atomically, in floats, to memory that the caller passes and
+ * cuDNN clears. Both use the same engine, whose notes do not distinguish them. */
 #include "cuda_dnn.h"
 #include "gpu_scratch.h"
 
 #include <float.h>
 
-enum { FIRST_VERSION = 91600 }; /* before it, keys that are no multiple of 128 need another mask */
+enum {
+    FIRST_VERSION = 91600
+}; /* earlier ones need another mask unless keys are a multiple of 128 */
 
-/* Tensors that calls bring; what is virtual has other numbers behind these. */
+/* Numbers of the tensors of a call; virtual tensors have higher numbers. */
 enum {
     QUERY = 1,
     KEY,
@@ -44,7 +46,7 @@ struct cuda_dnn_attention {
 typedef cudnnBackendDescriptor_t descriptor;
 typedef cuda_dnn_layout layout;
 
-/* What is asked for, as a graph in the making. */
+/* A request and its graph under construction. */
 typedef struct builder {
     cuda_dnn_graph graph;
     cudnnDataType_t type;
@@ -103,7 +105,7 @@ static layout heads_of(const builder *b, int64_t heads, int64_t length, uint64_t
 
 /* ---- Operations ---- */
 
-/* A mode of one axis has that in `axis`. */
+/* `axis` is the axis of a mode that has one. */
 typedef struct pointwise {
     cudnnPointwiseMode_t mode;
     cudnnDataType_t math;
@@ -187,9 +189,9 @@ static descriptor reshape(builder *b, descriptor x, cudnnDataType_t type, layout
     return y;
 }
 
-/* ---- What both ways share ---- */
+/* ---- Common to both directions ---- */
 
-/* Scores behind the scale. */
+/* Scores after scaling. */
 static descriptor scores_make(builder *b, descriptor query, descriptor key_columns)
 {
     const descriptor raw =
@@ -199,7 +201,7 @@ static descriptor scores_make(builder *b, descriptor query, descriptor key_colum
                    virtual_make(b, CUDNN_DATA_FLOAT, scores(b)));
 }
 
-/* Of keys behind their query the lowest number. */
+/* Sets scores of keys after their query to the lowest number. */
 static descriptor mask(builder *b, descriptor x)
 {
     const descriptor row = virtual_make(b, CUDNN_DATA_INT32, scores(b));
@@ -255,7 +257,8 @@ static void forward_make(builder *b, const cuda_attention *a)
 
 /* ---- Backward ---- */
 
-/* Of a product for all query heads the sum of those that share a key's, or that product. */
+/* Sums a product over the query heads that share a key head; with one query head per key head, the
+ * product itself. */
 static void heads_sum(builder *b, descriptor x, descriptor y, descriptor to)
 {
     if (b->heads == b->kv_heads)
@@ -281,7 +284,7 @@ static void backward_make(builder *b, const cuda_attention *a)
     const descriptor scale = number_make(b, SCALE);
     descriptor x, chances;
 
-    /* What every row of probabilities loses: the sum of dO O. */
+    /* Delta of every row: the sum of dO O. */
     x = combine(b, CUDNN_POINTWISE_MUL, dcontext, context,
                 virtual_make(b, CUDNN_DATA_FLOAT, packed(b, b->length, b->size)));
     x = reduce(b, CUDNN_REDUCE_TENSOR_ADD, x, virtual_make(b, CUDNN_DATA_FLOAT, rows));
@@ -338,8 +341,8 @@ static ty_status direction_make(const cuda_dnn_target *target, cuda_type type,
     return cuda_dnn_plan_make(&b.graph, &terms, out, error);
 }
 
-/* Limits that cuDNN does not report: sizes at which its versions are known to be wrong, and devices
- * whose engines are not known to repeat. Source: cudnn-frontend, sdpa_support_surface.h. */
+/* Limits that cuDNN does not report: sizes with known errors in some versions, and devices whose
+ * engines are not known to be deterministic. Source: cudnn-frontend, sdpa_support_surface.h. */
 static ty_status attention_check(const cuda_dnn_target *target, cuda_type type,
                                  const cuda_attention *a, ty_error *error)
 {
@@ -420,7 +423,7 @@ uint64_t cuda_dnn_forward_workspace(const cuda_dnn_attention *attention)
     return attention->forward.workspace_bytes;
 }
 
-/* Sums of the gradients of queries, before what cuDNN works in. */
+/* Bytes for sums of the gradients of queries, before cuDNN's workspace. */
 static uint64_t sums_bytes(const cuda_attention *a)
 {
     const uint64_t bytes = a->batch * a->heads * a->length * a->head_size * sizeof(float);
@@ -442,7 +445,7 @@ static const void *behind(const void *from, uint64_t elements)
     return (const char *)from + elements * sizeof(uint16_t);
 }
 
-/* What both ways read. */
+/* Tensors that both directions read. */
 static cuda_dnn_pack pack_begin(const cuda_attention *asked, const void *queries, const void *keys)
 {
     cuda_dnn_pack p = {0};

@@ -1,12 +1,11 @@
-/* Convolutions as graphs of one of cuDNN's operations. Its heuristics list engines by what they
- * guess of their speed; each has notes of how it computes, which the manual has under
- * "cudnnBackendNumericalNote_t". Of floats the first are engines with tensor cores, which multiply
- * in TF32 and say no more than that they have these; of halves some add in 16 bits, though sums in
- * floats are asked for. */
+/* Convolutions as cuDNN graphs of one operation. cuDNN's heuristics list engines by estimated
+ * speed. Each has notes on its numerics, documented under "cudnnBackendNumericalNote_t". For
+ * floats, the first engines use tensor cores and multiply in TF32, while their notes only mention
+ * tensor cores. For halves, some add in 16 bits although float sums are requested. */
 #include "cuda_dnn.h"
 #include "gpu_scratch.h"
 
-/* Tensors that calls bring. */
+/* Numbers of the tensors of a call. */
 enum { IMAGES = 1, WEIGHTS, OUTPUTS };
 
 struct cuda_dnn_conv {
@@ -102,7 +101,7 @@ static cuda_dnn_terms terms_of(const cuda_dnn_convolution *c)
                          (is_exact ? CUDA_DNN_NOTE(CUDNN_NUMERICAL_NOTE_TENSOR_CORE) : 0)};
 }
 
-/* Plans become convolutions; all or none. */
+/* Converts plans to convolutions; all or none. */
 static ty_status plans_give(const cuda_dnn_target *target, const cuda_dnn_convolution *asked,
                             const cuda_dnn_plan *plans, uint32_t count, cuda_dnn_conv **out,
                             ty_error *error)

@@ -1,6 +1,6 @@
-/* Expert-parallel ranks: how copies of tokens get to the rank that has the expert they chose, and
- * back, as in the CPU backend (cpu_experts.c). What pads an expert's copies travels along, and what
- * came for it is padded again, so that its products are of few shapes. */
+/* Expert parallelism: all-to-all of token copies to the ranks of their experts, and back, as in
+ * cpu_experts.c. Messages include the padding of an expert's copies; received copies are padded
+ * again, so that products have few shapes. */
 #include "cuda_stage.h"
 
 static uint32_t ranks_of(const ty_stage_device *stage)
@@ -8,7 +8,7 @@ static uint32_t ranks_of(const ty_stage_device *stage)
     return ep_size_of(&stage->options);
 }
 
-/* Numbers that go to each rank, and come from it, on the way to the experts. */
+/* Numbers sent to and received from each rank on the way to the experts. */
 typedef struct traffic {
     uint64_t sent[TY_MAX_PARALLEL_SIZE], arrived[TY_MAX_PARALLEL_SIZE];
 } traffic;
@@ -25,8 +25,7 @@ static void traffic_count(const cuda_expert_copies *copies, uint32_t ranks, traf
     }
 }
 
-/* Messages lie rank by rank and in each by expert; experts take rows expert by expert and in each
- * by rank. */
+/* Messages are ordered by rank, then by expert; the rows of experts by expert, then by rank. */
 static void index_make(const cuda_expert_copies *copies, uint32_t ranks)
 {
     int32_t next[TY_MAX_PARALLEL_SIZE], at = 0, row = 0;
@@ -63,16 +62,16 @@ ty_status cuda_experts_meet(ty_stage_device *stage, const cuda_expert_copies *co
     CUDA_CHECK(cudaMemcpyAsync(copies->counts, copies->arrived, bytes, cudaMemcpyHostToDevice,
                                stage->own->stream),
                status, done);
-    TY_CHECK(cuda_parallel_exchange(stage,
-                                    &(ty_parallel_exchange){
-                                        .among = TY_EXPERT_PARALLEL,
-                                        .kind = TY_ALL_TO_ALL,
-                                        .element = TY_ELEMENT_FLOAT, /* of four bytes: only moved */
-                                        .data = copies->counts,
-                                        .sent_counts = counts,
-                                        .received_counts = counts,
-                                        .received = copies->counts + all},
-                                    error),
+    TY_CHECK(cuda_parallel_exchange(
+                 stage,
+                 &(ty_parallel_exchange){.among = TY_EXPERT_PARALLEL,
+                                         .kind = TY_ALL_TO_ALL,
+                                         .element = TY_ELEMENT_FLOAT, /* four bytes, only copied */
+                                         .data = copies->counts,
+                                         .sent_counts = counts,
+                                         .received_counts = counts,
+                                         .received = copies->counts + all},
+                 error),
              status, done);
     CUDA_CHECK(cudaMemcpyAsync(copies->arrived, copies->counts + all, bytes, cudaMemcpyDeviceToHost,
                                stage->own->stream),

@@ -1,10 +1,10 @@
-/* Layers that are the backend's own kernels: activations, norms, pooling, embedding, joins, loss.
+/* Layers that use the backend's own kernels: activations, norms, pooling, embedding, joins, loss.
  */
 #include "cuda_stage.h"
 
 /* ---- Activations ---- */
 
-/* A relu is part of the batch norm, or the sum of two, before it, if it is the only reader. */
+/* Fuses a relu into the preceding batch norm, or sum of two, if it is the only reader. */
 static bool relu_join(stage_lowering *low, const stage_place *place)
 {
     const ty_layer *layers = low->workload->layers, *relu = &layers[place->layer];
@@ -43,7 +43,7 @@ static bool is_rms(const stage_node *node)
     return !ty_layer_row_of(node->layer)->subtracts_mean;
 }
 
-/* The sum of two right before a norm, which can make it; recomputing knows layers one by one. */
+/* Fuses the sum of two right before a norm into it, unless recomputation needs separate layers. */
 static void norm_take_sum(ty_stage_device *stage, stage_node *node)
 {
     stage_node *sum = node > stage->nodes ? node - 1 : NULL;
@@ -107,7 +107,7 @@ const stage_kind cuda_rms_norm = {.floats = STAGE_BIT(0),
 
 /* ---- Batch norm, and a sum of two in which its output is one ---- */
 
-/* Numbers of a channel in a micro-batch. */
+/* Numbers per channel in a micro-batch. */
 static uint64_t batch_norm_rows(const ty_stage_device *stage, const stage_node *node)
 {
     return cuda_count(stage, node) / node->layer->attributes[TY_FEATURES];
@@ -138,7 +138,7 @@ static bool has_other(const stage_node *node)
     return node->input_count > OTHER;
 }
 
-/* Whether it is they that normalise. */
+/* Whether the running statistics normalise. */
 static bool is_given(const ty_stage_device *stage, const stage_node *node)
 {
     return stage->is_evaluating || node->layer->is_frozen;
@@ -157,7 +157,7 @@ static ty_status batch_norm_forward(ty_stage_device *stage, const stage_node *no
     return TY_OK;
 }
 
-/* Running statistics move when gradients are made, once a micro-batch, however often forward is
+/* Backward updates running statistics, so once per micro-batch, however often forward is
  * repeated. */
 static ty_status batch_norm_backward(ty_stage_device *stage, const stage_node *node, uint32_t slot,
                                      bool is_first, ty_error *error)
@@ -346,7 +346,7 @@ static ty_status add_backward(ty_stage_device *stage, const stage_node *node, ui
     return stage_add_backward(stage, node, slot, is_first, error);
 }
 
-/* The batch norm before a sum can make it, too; recomputing knows layers one by one. */
+/* Fuses a sum into the batch norm before it, unless recomputation needs separate layers. */
 static bool sum_join(stage_lowering *low, const stage_place *place)
 {
     ty_stage_device *stage = low->stage;
@@ -358,7 +358,7 @@ static bool sum_join(stage_lowering *low, const stage_place *place)
           stage_channels(&stage->values[place->inputs[0]]) == 1 ||
           stage_pixels(&stage->values[place->inputs[0]]) == 1))
         return false;
-    norm->inputs[norm->input_count++] = place->inputs[0]; /* there is room */
+    norm->inputs[norm->input_count++] = place->inputs[0]; /* it has a free entry */
     stage_value_share(low, place->output, norm->output);
     norm->output = place->output;
     return true;

@@ -1,4 +1,4 @@
-/* Where the parameters of a stage and their gradients lie, also where replicas share them out. */
+/* Layout of a stage's parameters and gradients, unsharded or sharded over replicas (ZeRO). */
 #include "cuda_stage.h"
 
 #include <stdlib.h>
@@ -19,7 +19,7 @@ const cuda_range *cuda_range_find(const cuda_range *ranges, uint32_t count, uint
     return NULL;
 }
 
-/* Behind the last there is nothing. */
+/* The last range ends the set. */
 static uint64_t start_in(const cuda_range *range, uint64_t offset)
 {
     return range == NULL ? 0 : range->start + (offset - range->offset);
@@ -53,8 +53,8 @@ static uint64_t larger(uint64_t a, uint64_t b)
     return a > b ? a : b;
 }
 
-/* Where each range's place starts, if the ranges take so much of it.
- * @param in_turns false: each has a place of its own; @return the end of all */
+/* Start of each range's place, for `taken` floats per range. @param in_turns false: each has its
+ * own place; @return the end of all */
 static uint64_t places_stack(const ty_sharding *sharding, bool in_turns, const uint64_t *taken,
                              uint64_t start, uint64_t *starts)
 {
@@ -75,7 +75,7 @@ static uint64_t places_stack(const ty_sharding *sharding, bool in_turns, const u
     return start;
 }
 
-/* @param taken [range_count] floats in a range's place; NULL: all of it */
+/* @param taken [range_count] floats in a range's place; NULL: the entire range */
 static ty_status layout_shared_out(cuda_layout *layout, const ty_sharding *sharding, bool in_turns,
                                    const uint64_t *taken, ty_error *error)
 {
@@ -108,17 +108,17 @@ static ty_status layout_shared_out(cuda_layout *layout, const ty_sharding *shard
 
 /* ---- Tensors ----
  *
- * Floats lie as device.h has them, one tensor right behind the other, which after one of an odd
- * number of elements is not where tensor cores read 16 bit: in the type of the passes each begins
- * at a multiple. Of what is shared out passes of 16 bits have nothing else, and floats that are
- * made of that where they read floats. */
+ * Floats are stored as in device.h, tensors without gaps. After a tensor with an odd number of
+ * elements, the next one is misaligned for 16-bit reads of tensor cores, so in the type of the
+ * passes each begins at a multiple. Passes in 16 bits only have that copy of sharded tensors, and
+ * floats made from it if they read floats. */
 
 typedef struct tensor_table {
     uint32_t count;
-    uint64_t *starts;        /* [count], ascending: first floats of tensors, */
-    uint64_t *places;        /* and where they are in the type of the passes, */
-    uint64_t *floats;        /* and as floats; see cuda_copy. One behind the other in memory */
-    uint64_t *padding;       /* [count]: zeros after each in that type */
+    uint64_t *starts;  /* [count], ascending: first floats of tensors */
+    uint64_t *places;  /* their places in the type of the passes */
+    uint64_t *floats;  /* their places as floats; see cuda_copy. The three arrays are contiguous */
+    uint64_t *padding; /* [count]: zeros after each in the type of the passes */
     bool *is_read_as_floats; /* [count] */
 } tensor_table;
 
@@ -144,7 +144,7 @@ static uint32_t table_find(const tensor_table *table, uint64_t offset)
     return (uint32_t)(found - table->starts);
 }
 
-/* In floats. */
+/* Size of a tensor in floats. */
 static uint64_t table_size(const ty_stage_device *stage, const tensor_table *table, uint32_t part)
 {
     const bool is_last = part + 1 == table->count;
@@ -152,7 +152,7 @@ static uint64_t table_size(const ty_stage_device *stage, const tensor_table *tab
     return (is_last ? stage->placed.count : table->starts[part + 1]) - table->starts[part];
 }
 
-/* In the type of the passes. */
+/* Size of a tensor in the type of the passes. */
 static uint64_t table_room(const ty_stage_device *stage, const tensor_table *table, uint32_t part)
 {
     return aligned(table_size(stage, table, part) + table->padding[part]);
@@ -173,7 +173,7 @@ static ty_status table_make(const ty_stage_device *stage, tensor_table *table, t
     for (uint32_t n = 0; n < stage->node_count; n++)
         for (uint32_t t = 0; t < stage->nodes[n].tensor_count; t++)
             table->starts[count++] = stage->nodes[n].offsets[t];
-    table->starts[count++] = 0; /* what lies before all, if anything does */
+    table->starts[count++] = 0; /* floats before the first tensor, if any */
     qsort(table->starts, count, sizeof *table->starts, offset_compare);
     for (uint32_t i = 0; i < count; i++)
         if (table->count == 0 || table->starts[table->count - 1] != table->starts[i])
@@ -195,8 +195,8 @@ static ty_status table_make(const ty_stage_device *stage, tensor_table *table, t
     return TY_OK;
 }
 
-/* Of each range, how much of its place tensors take of which floats, or all, are there; and where
- * in it each is. */
+/* For each range, the size used in its place by tensors stored as floats, or by all tensors; and
+ * each tensor's offset in it. */
 static void places_fill(const ty_stage_device *stage, const ty_sharding *sharding,
                         const tensor_table *table, bool of_floats, uint64_t *taken,
                         uint64_t *places)
@@ -270,7 +270,7 @@ static ty_status layouts_place(ty_stage_device *stage, const ty_sharding *shardi
 
 /* ---- Copies in the type of the passes ---- */
 
-/* Among what is kept, or in the range's place. */
+/* Finds each tensor in the unsharded ranges, or in the range's place. */
 static ty_status copies_find(ty_stage_device *stage, const ty_sharding *sharding,
                              const tensor_table *table, ty_error *error)
 {
@@ -303,7 +303,7 @@ static ty_status copies_find(ty_stage_device *stage, const ty_sharding *sharding
     return TY_OK;
 }
 
-/* Where tensors are in a set of weights in the stage's type. */
+/* Places of tensors in a set of weights in the stage's type. */
 static ty_status copies_place(ty_stage_device *stage, const ty_sharding *sharding,
                               const tensor_table *table, ty_error *error)
 {

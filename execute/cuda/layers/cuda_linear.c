@@ -1,14 +1,14 @@
-/* Linear layers: weight [out][in], bias [out]. Of an output projection in front of the loss a rank
- * has the rows of its words. Tensors and their order are the CPU backend's. */
+/* Linear layers: weight [out][in], bias [out]. A tensor-parallel rank has a shard of the rows of an
+ * output projection before the loss. Tensors and their order are the CPU backend's. */
 #include "cuda_stage.h"
 
-/* Of this rank, padded. */
+/* Output features of this rank, padded. */
 static uint64_t out_features(const ty_stage_device *stage, const stage_node *node)
 {
     return shard_size(node->layer->attributes[TY_OUT_FEATURES], stage_shards(stage, node));
 }
 
-/* Scores may be padded; the weight then has zeros for as many rows, and its bias is aligned so. */
+/* Scores may be padded; the weight then has as many rows of zeros, which also aligns the bias. */
 static uint64_t out_stride(const ty_stage_device *stage, const stage_node *node)
 {
     const ty_shape *out = &stage->values[node->output].shape;
@@ -73,8 +73,8 @@ static ty_status linear_backward(ty_stage_device *stage, const stage_node *node,
     return cuda_input_product_backward(stage, node, 0, slot, &g, error);
 }
 
-/* Scores, which only the loss of this stage reads, become their gradient. Their rows have a size
- * that fast products of 16-bit numbers want: a vocabulary may have any. */
+/* The gradient overwrites scores that only the loss of this stage reads. Their rows are padded to a
+ * size that fast products of 16-bit numbers need, for any vocabulary. */
 static bool scores_join(stage_lowering *low, const stage_place *place)
 {
     const uint32_t after = place->layer + 1 < low->end ? place->layer + 1 : place->layer;

@@ -1,8 +1,8 @@
 /*
  * Long short-term memory over a sequence: input [gates][in], state [gates][hidden], and a bias of
- * each, gates in the CPU backend's order, which is cuDNN's. The products with the inputs of all
- * steps are one; those with the state go step by step, each followed by one kernel. Gates and cells
- * are fp32 in every precision, because a cell is a sum over all steps.
+ * each, gates in the CPU backend's order, which is cuDNN's. One product covers the inputs of all
+ * steps; products with the state run step by step, each followed by one kernel. Gates and cells are
+ * fp32 in every precision, because a cell is a sum over all steps.
  */
 #include "cuda_stage.h"
 
@@ -11,9 +11,9 @@ static cuda_cell cell_of(const stage_lstm *l, uint64_t step)
     return (cuda_cell){l->batch, l->length, l->hidden, step, l->is_reversed};
 }
 
-/* Stash: gates [rows][gates] and cells [rows][hidden], floats. Scratch: the gradient of what goes
- * into the gates, [rows][gates], then, in floats, what goes back to the step before, of the state
- * and of the cell, [batch][hidden] each. */
+/* Stash: gates [rows][gates] and cells [rows][hidden], floats. Scratch: the gradient of the gates'
+ * inputs, [rows][gates], then, in floats, the gradients of state and cell for the previous step,
+ * [batch][hidden] each. */
 static ty_status lstm_build(ty_stage_device *stage, stage_node *node, ty_error *error)
 {
     const stage_lstm l = stage_lstm_of(stage, node);
@@ -22,7 +22,7 @@ static ty_status lstm_build(ty_stage_device *stage, stage_node *node, ty_error *
     node->stash_bytes = l.rows * (l.gates + l.hidden) * sizeof(float);
     node->scratch_bytes =
         2 * l.batch * l.hidden * sizeof(float) + l.rows * l.gates * stage->element;
-    if (stage->options.splits_backward) /* the scratch outlives the first part */
+    if (stage->options.splits_backward) /* the second part of backward reads the scratch */
         node->stash_bytes += node->scratch_bytes;
     node->sum_floats = cuda_affine_sums(l.rows, l.gates);
     return TY_OK;
@@ -66,7 +66,7 @@ static ty_status lstm_forward(ty_stage_device *stage, const stage_node *node, ui
     return status;
 }
 
-/* Back through all steps: the gradients of what went into the gates. */
+/* Backward through all steps: the gradients of the gates' inputs. */
 static ty_status gates_backward(ty_stage_device *stage, const stage_node *node, uint32_t slot,
                                 char *dgates, ty_error *error)
 {
@@ -95,15 +95,15 @@ static ty_status gates_backward(ty_stage_device *stage, const stage_node *node, 
     return status;
 }
 
-/* The state of a step goes into the gates of the next: rows of the state with the gates one row
- * behind, or, reversed, one before, where those of each first step, in which no state goes, are
- * made 0. Uses dgates up. */
+/* The state of a step enters the gates of the next: multiplies rows of the state with the gates one
+ * row later, or, reversed, one row earlier. Sets the gates of each first step, which has no
+ * previous state, to 0. Overwrites dgates. */
 static ty_status state_gradients(ty_stage_device *stage, const stage_node *node, uint32_t slot,
                                  bool is_first, char *dgates, ty_error *error)
 {
     const stage_lstm l = stage_lstm_of(stage, node);
     const uint64_t row_bytes = l.gates * stage->element;
-    const uint64_t from = l.is_reversed ? 1 : 0, next = 1 - from; /* first of each that meet */
+    const uint64_t from = l.is_reversed ? 1 : 0, next = 1 - from; /* first row of each */
     const cuda_affine_gradient state = {.rows = l.rows - 1,
                                         .in = l.hidden,
                                         .out = l.gates,

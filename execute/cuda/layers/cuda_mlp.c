@@ -1,24 +1,23 @@
 /* The feed-forward block of a transformer: up [hidden or 2 hidden][features], down
- * [features][hidden], and their biases. Of the hidden features a rank has some. Tensors and their
- * order are the CPU backend's. */
+ * [features][hidden], and their biases. A tensor-parallel rank has a shard of the hidden features.
+ * Tensors and their order are the CPU backend's. */
 #include "cuda_stage.h"
 
-/* Whether cuBLASLt does the gelu along the way, in each direction; found out at the first try. */
+/* Whether cuBLASLt fuses the gelu, in each direction; detected at the first try. */
 typedef struct mlp_state {
     bool fuses_forward, fuses_backward;
 } mlp_state;
 
-/* Without a gate. */
+/* The activation of an MLP without a gate. */
 static cuda_activation activation_of(const stage_mlp *m)
 {
     return m->is_relu ? CUDA_RELU : CUDA_GELU;
 }
 
-/* Stash: before the activation [rows][up], unless recomputing finds that; behind it [rows][hidden];
- * where ranks divide the
- * sequence also the whole input [rows][features]; where backward comes in two parts also the
- * gradient of what goes into the activation [rows][up]. The epilogues that do a gelu want rows of a
- * multiple of 16 bytes, and round as the type does; in fp32 they are not used. */
+/* Stash: the activation's input [rows][up], unless recomputed, and its output [rows][hidden]; with
+ * sequence parallelism also the unsharded layer input [rows][features]; if backward is split in two
+ * also the gradient of the activation's input [rows][up]. Epilogues with a gelu require rows of a
+ * multiple of 16 bytes and round as the type does; fp32 does not use them. */
 static ty_status mlp_build(ty_stage_device *stage, stage_node *node, ty_error *error)
 {
     const uint64_t aligned = 8; /* elements of 2 bytes */
@@ -43,7 +42,7 @@ static ty_status mlp_build(ty_stage_device *stage, stage_node *node, ty_error *e
     return TY_OK;
 }
 
-/* What comes out of the activation; what goes into it is at the beginning of what is kept. */
+/* Output of the activation; its input is at the start of the stash. */
 static char *mlp_activated(const ty_stage_device *stage, const stage_node *node, uint32_t slot,
                            const stage_mlp *m)
 {
@@ -51,7 +50,7 @@ static char *mlp_activated(const ty_stage_device *stage, const stage_node *node,
            (node->kept_bytes > 0 ? 0 : m->rows * m->up * stage->element);
 }
 
-/* Where the gradient of what goes into the activation is. */
+/* Place of the gradient of the activation's input. */
 static char *mlp_hidden_gradient(const ty_stage_device *stage, const stage_node *node,
                                  uint32_t slot, const stage_mlp *m)
 {
@@ -103,7 +102,7 @@ static ty_status mlp_up(ty_stage_device *stage, const stage_node *node, const st
     return status;
 }
 
-/* Another product's bias is its epilogue; that of a summand comes from all ranks. */
+/* The bias is the product's epilogue; with TP it is added to the sum over ranks. */
 static ty_status mlp_down(ty_stage_device *stage, const stage_node *node, const stage_mlp *m,
                           uint32_t slot, ty_error *error)
 {
@@ -138,7 +137,7 @@ static ty_status mlp_forward(ty_stage_device *stage, const stage_node *node, uin
     return mlp_down(stage, node, &m, slot, error);
 }
 
-/* From what the first product made: all, or the activation. */
+/* Recomputes from the first product: the entire output, or only the activation. */
 static ty_status mlp_again(ty_stage_device *stage, const stage_node *node, uint32_t slot,
                            ty_error *error)
 {
@@ -150,8 +149,8 @@ static ty_status mlp_again(ty_stage_device *stage, const stage_node *node, uint3
     return mlp_down(stage, node, &m, slot, error);
 }
 
-/* From the output's gradient to that of what comes out of the activation into `da`, or, in one
- * product, of what goes into it into `dh`. */
+/* Computes the gradient of the activation's output into `da`, or, in one fused product, that of its
+ * input into `dh`. */
 static ty_status activation_backward(ty_stage_device *stage, const stage_node *node,
                                      const stage_mlp *m, cuda_affine_gradient *down, const void *h,
                                      void *da, void *dh, ty_error *error)

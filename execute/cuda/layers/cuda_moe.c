@@ -1,35 +1,35 @@
 /*
- * Mixtures of experts; what they are, the CPU backend says (cpu_moe.c), whose tensors these are. No
- * token is dropped. Copies lie expert behind expert in the stage's type, each expert's rows padded
- * with zeros (moe.cu), and each expert's products are cuBLASLt's, as many rows as it has. How many
- * that is the host awaits in the middle of a forward, so that stages with experts are no graphs.
- * Scores are floats whatever the precision.
+ * Mixtures of experts; cpu_moe.c defines them and their tensors. No token is dropped. Copies are
+ * ordered by expert, in the stage's type, and each expert's rows are padded with zeros (moe.cu).
+ * cuBLASLt computes the products of each expert with its number of rows. The host waits for these
+ * numbers inside forward, so stages with experts are no graphs. Scores are floats in every
+ * precision.
  *
- * With expert-parallel ranks the copies travel (cuda_experts.c): a rank's experts see those of all
- * ranks' tokens, and what they make goes back to who asked. There is room for all copies that may
- * come, of tokens that all choose the same.
+ * With expert parallelism, an all-to-all sends the copies of all ranks' tokens to the experts, and
+ * another returns the outputs (cuda_experts.c). The buffers fit the worst case, in which all tokens
+ * choose the same experts.
  *
- * Tensor-parallel ranks have each their part of every expert's hidden features, and of the columns
- * of the router: scores are sums over ranks, and so is what the loss gains by each weight.
+ * Tensor-parallel ranks shard every expert's hidden features and the columns of the router. So
+ * scores are sums over ranks, and so are the gradients of each copy's weight.
  */
 #include "cuda_stage.h"
 #include "gpu_scratch.h"
 
 typedef struct mixture {
     cuda_mixture core;
-    uint64_t hidden, up;        /* of an expert; up: columns of its first product */
-    uint64_t shared, shared_up; /* of the experts that see every token */
+    uint64_t hidden, up;        /* per expert; up: columns of its first product */
+    uint64_t shared, shared_up; /* of the experts that read every token */
     uint64_t copies, own;       /* own: rows of copies, with padding */
-    uint64_t ranks, here, most; /* experts of this rank, and rows that may come to them */
-    uint64_t parts, part;       /* tensor-parallel ranks, and columns of the router that each has */
+    uint64_t ranks, here, most; /* here: experts of this rank; most: rows they may receive */
+    uint64_t parts, part;       /* TP size, and columns of the router per rank */
     uint64_t stride;            /* of the scores' gradients */
     bool is_gated, has_bias;
 } mixture;
 
 typedef struct mixture_state {
-    /* [slots], pinned; rows where each expert's copies begin: */
+    /* [slots], pinned; first row of each expert's copies: */
     int32_t **starts;    /* of the own ones, [experts + 1] */
-    int32_t **first;     /* of those here, [here + 1]; without ranks `starts` */
+    int32_t **first;     /* of the local experts, [here + 1]; without EP `starts` */
     int32_t **arrived;   /* [experts]; see cuda_expert_copies */
     int32_t *host_index; /* [most], of one forward at a time */
 } mixture_state;
@@ -67,35 +67,34 @@ static mixture mixture_of(const ty_stage_device *stage, const stage_node *node)
 
 /* ---- Memory ---- */
 
-/* What a slot keeps. */
+/* Tensors stored per slot. */
 typedef struct kept {
     int32_t *choice, *place; /* [rows][chosen] */
     int32_t *starts;         /* [experts + 1] */
     int32_t *copy_of;        /* [own] */
     float *weight;           /* [rows][chosen] */
-    char *y;                 /* [own][features]: what experts make of the copies */
-    int32_t *index;          /* [most]: see cuda_expert_copies; only of ranks */
-    char *x;                 /* [most][features]: what experts here read */
+    char *y;                 /* [own][features]: expert outputs of the copies */
+    int32_t *index;          /* [most]: see cuda_expert_copies; only with EP */
+    char *x;                 /* [most][features]: inputs of the local experts */
     char *h, *a;             /* [most][up], [most][hidden] */
     char *shared_h, *shared_a;
-    /* Of backward, whose second part wants them again: else scratch. */
+    /* Backward, if split in two, as the second part reads them; else scratch. */
     char *dscores;   /* [rows][stride] */
     char *dh;        /* [most][up] */
     char *shared_dh; /* [rows][shared up] */
-    char *dy;        /* [most][features]; only of ranks */
+    char *dy;        /* [most][features]; only with EP */
 } kept;
 
-/* What a call has to itself. */
+/* Temporary tensors of a call. */
 typedef struct room {
-    float *scores;        /* [rows][experts] */
-    float *gain;          /* [rows][chosen] */
-    char *packed;         /* [own][features]: on the way; without ranks what experts read, as dy */
-    char *made;           /* [most][features]: by experts, forward and, of gradients, backward */
-    char *da, *shared_da; /* [most][hidden], [rows][shared] */
-    char *part,
-        *dpart; /* [rows][part]: of the input and its gradient; only of tensor-parallel ranks */
-    char *whole_x, *whole_dy; /* [rows][features]: gathered by these, if nothing keeps them */
-    /* Only of expert-parallel ranks: */
+    float *scores;            /* [rows][experts] */
+    float *gain;              /* [rows][chosen] */
+    char *packed;             /* [own][features]: to send; without EP inputs of experts, as dy */
+    char *made;               /* [most][features]: outputs of experts, and their gradients */
+    char *da, *shared_da;     /* [most][hidden], [rows][shared] */
+    char *part, *dpart;       /* [rows][part]: of the input and its gradient; only with TP */
+    char *whole_x, *whole_dy; /* [rows][features]: all-gathered by TP, if not stored */
+    /* Only with EP: */
     char *received;  /* [most][features] */
     int32_t *counts; /* [2][experts] */
 } room;
@@ -116,13 +115,13 @@ static void activations_cut(const ty_stage_device *stage, const mixture *m, cuda
     out->shared_a = cuda_cut_off(c, m->core.rows * m->shared * stage->element);
 }
 
-/* Whether recomputing makes what activation functions make: that alone is in the stash then. */
+/* Whether outputs of activation functions are recomputed; only those are in the stash then. */
 static bool makes_activation(const ty_stage_device *stage, const stage_node *node)
 {
     return stage->segments.again[node->layer_index].what == TY_AGAIN_ACTIVATION;
 }
 
-/* `found` and `stash` are the same but where activations are made again; NULL to count.
+/* `found` and `stash` are the same unless activations are recomputed; NULL to count.
  * @return bytes of `found` */
 static uint64_t kept_cut(const ty_stage_device *stage, const stage_node *node, const mixture *m,
                          void *found, void *stash, kept *out)
@@ -145,7 +144,7 @@ static uint64_t kept_cut(const ty_stage_device *stage, const stage_node *node, c
     return c.used;
 }
 
-/* Also what a slot does not keep. @return bytes */
+/* Also the temporary tensors. @return bytes */
 static uint64_t room_cut(const ty_stage_device *stage, const mixture *m, void *scratch, room *out,
                          kept *keep)
 {
@@ -177,7 +176,7 @@ static uint64_t room_cut(const ty_stage_device *stage, const mixture *m, void *s
     return c.used;
 }
 
-/* Host memory for each slot; NULL when there is none. */
+/* Host memory for each slot; NULL if out of memory. */
 static int32_t **slots_make(ty_stage_device *stage, uint64_t count)
 {
     int32_t **made = cuda_host_buffer(stage, stage->options.slots * sizeof *made);
@@ -233,7 +232,7 @@ static ty_status moe_build(ty_stage_device *stage, stage_node *node, ty_error *e
     node->scratch_bytes = room_cut(stage, &m, NULL, &nowhere, &none);
     node->sum_floats = cuda_affine_sums(m.most > m.core.rows ? m.most : m.core.rows,
                                         widest > m.shared_up ? widest : m.shared_up);
-    if (node->is_divided) /* also scores and gains are exchanged there */
+    if (node->is_divided) /* scores and gains are reduced there too */
         node->tp_elements =
             largest(m.core.rows * m.core.features, largest(m.core.rows * m.core.experts, m.copies));
     stage->own->waits_inside = true;
@@ -248,11 +247,11 @@ static void moe_release(ty_stage_device *stage, stage_node *node)
 
 /* ---- Experts, and those that are shared, as mlps ---- */
 
-/* One of them, or its gradients. */
+/* One expert, or its gradients. */
 typedef struct expert {
     uint64_t rows, hidden, up;
     uint32_t tensor; /* MOE_UP or MOE_SHARED_UP: the first of four */
-    uint64_t index;  /* of those that the tensors hold */
+    uint64_t index;  /* among the experts of the tensors */
     bool adds_down, adds_up;
     const char *x, *dy;
     char *y, *h, *a, *da, *dh, *dx; /* its rows; da, dx may be NULL */
@@ -268,7 +267,7 @@ static const void *weights_of(const ty_stage_device *stage, const stage_node *no
            e->index * count * stage->element;
 }
 
-/* NULL where nobody asks. */
+/* NULL if not needed. */
 static float *gradient_of(const ty_stage_device *stage, const stage_node *node, const expert *e,
                           uint32_t which, uint64_t count)
 {
@@ -382,7 +381,7 @@ static ty_status up_backward(ty_stage_device *stage, const stage_node *node, con
 
 /* ---- All of them ---- */
 
-/* The e-th expert's rows of a pass. */
+/* The rows of expert e in a pass. */
 static expert expert_of(const ty_stage_device *stage, const mixture *m, const kept *keep,
                         const room *own, const int32_t *first, uint64_t e, bool is_first)
 {
@@ -406,7 +405,7 @@ static expert expert_of(const ty_stage_device *stage, const mixture *m, const ke
                     .dx = is_asked ? own->made + wide : NULL};
 }
 
-/* The shared experts are one, which sees all tokens. */
+/* The shared experts act as one, which reads all tokens. */
 static expert shared_of(const mixture *m, const kept *keep, bool is_first)
 {
     return (expert){.rows = m->core.rows,
@@ -420,7 +419,7 @@ static expert shared_of(const mixture *m, const kept *keep, bool is_first)
                     .dh = keep->shared_dh};
 }
 
-/* Nobody chose it. */
+/* Gradients of an expert without copies. */
 static ty_status expert_clear(ty_stage_device *stage, const stage_node *node, const mixture *m,
                               const expert *e, ty_error *error)
 {
@@ -439,13 +438,14 @@ done:
     return status;
 }
 
-/* Bytes of a row before the columns that this rank's part of the router has. */
+/* Bytes of a row before this rank's columns of the router. */
 static uint64_t before_part(const ty_stage_device *stage, const mixture *m)
 {
     return m->parts > 1 ? stage->options.parallel.tp_rank * m->part * stage->element : 0;
 }
 
-/* Scores, choices, and where copies go; then the host knows how many each expert has. */
+/* Computes scores, choices and places of copies, then reads the number of copies per expert to the
+ * host. */
 static ty_status route(ty_stage_device *stage, const stage_node *node, const mixture *m,
                        const kept *keep, const room *own, uint32_t slot, const char *x,
                        ty_error *error)
@@ -493,7 +493,7 @@ static cuda_expert_copies copies_of(const stage_node *node, const mixture *m, co
                                 .received = own->received};
 }
 
-/* The own copies to the experts that they chose, on whichever rank. */
+/* Sends own copies to their experts, on any rank. */
 static ty_status copies_go(ty_stage_device *stage, const stage_node *node, const mixture *m,
                            const kept *keep, const room *own, uint32_t slot, const char *x,
                            ty_error *error)
@@ -511,7 +511,7 @@ static ty_status copies_go(ty_stage_device *stage, const stage_node *node, const
     return cuda_experts_send(stage, &copies, own->packed, keep->x, error);
 }
 
-/* What experts made of copies, or of the gradients of what they made. */
+/* Receives expert outputs, or gradients of expert inputs. */
 static ty_status copies_come(ty_stage_device *stage, const stage_node *node, const mixture *m,
                              const kept *keep, const room *own, uint32_t slot, void *to,
                              ty_error *error)
@@ -519,7 +519,7 @@ static ty_status copies_come(ty_stage_device *stage, const stage_node *node, con
     cuda_expert_copies copies;
 
     if (m->ranks == 1)
-        return TY_OK; /* they are there */
+        return TY_OK; /* they are in place */
     copies = copies_of(node, m, keep, own, slot);
     return cuda_experts_return(stage, &copies, own->made, to, error);
 }
@@ -553,7 +553,7 @@ static ty_status moe_forward(ty_stage_device *stage, const stage_node *node, uin
     }
     TY_TRY(copies_come(stage, node, &m, &keep, &own, slot, keep.y, error));
     shared = shared_of(&m, &keep, false);
-    shared.x = x; /* the last that reads it: y may be there */
+    shared.x = x; /* its last reader; y may alias x */
     shared.y = y;
     if (m.shared > 0) {
         TY_TRY(up_forward(stage, node, &m, &shared, error));
@@ -566,7 +566,7 @@ static ty_status moe_forward(ty_stage_device *stage, const stage_node *node, uin
                            error);
 }
 
-/* What activation functions make, from what goes into them. */
+/* Recomputes outputs of activation functions from their inputs. */
 static ty_status moe_again(ty_stage_device *stage, const stage_node *node, uint32_t slot,
                            ty_error *error)
 {
@@ -583,8 +583,8 @@ static ty_status moe_again(ty_stage_device *stage, const stage_node *node, uint3
 
 /* ---- Backward ---- */
 
-/* The input, and the gradient of the output, of all tokens; gathered by tensor-parallel ranks that
- * divide the sequence, in the first part of a backward in two. */
+/* The input and the output's gradient of all tokens. With sequence parallelism, TP ranks all-gather
+ * them in the first part of a split backward. */
 typedef struct operands {
     const void *x, *dy;
 } operands;
@@ -595,12 +595,13 @@ static ty_status operands_take(ty_stage_device *stage, const stage_node *node, c
     void *x = node->tp_kept != NULL ? node->tp_kept[stage->slot] : own->whole_x;
 
     out->x = x;
-    if (!stage_gathers(stage, node) || stage->part != STAGE_WEIGHTS) /* else it is there */
+    if (!stage_gathers(stage, node) ||
+        stage->part != STAGE_WEIGHTS) /* else it is gathered already */
         TY_TRY(stage_whole_input(stage, node, 0, slot, x, &out->x, error));
     return cuda_whole_gradient(stage, node, own->whole_dy, &out->dy, error);
 }
 
-/* Into `dx`, if that is asked for: of tensor-parallel ranks each has its columns' part. */
+/* Into `dx`, unless NULL; each TP rank has the part of its columns. */
 static ty_status router_backward(ty_stage_device *stage, const stage_node *node, const mixture *m,
                                  const kept *keep, const room *own, const void *x, bool is_first,
                                  bool adds, void *dx, ty_error *error)
@@ -652,7 +653,7 @@ static ty_status experts_backward(ty_stage_device *stage, const stage_node *node
     return TY_OK;
 }
 
-/* Adds to `dx`, if that is asked for. */
+/* Adds to `dx`, unless NULL. */
 static ty_status shared_backward(ty_stage_device *stage, const stage_node *node, const mixture *m,
                                  const kept *keep, const room *own, const operands *of,
                                  bool is_first, void *dx, ty_error *error)
@@ -672,8 +673,8 @@ static ty_status shared_backward(ty_stage_device *stage, const stage_node *node,
     return up_backward(stage, node, m, &shared, error);
 }
 
-/* Gradients of the scores, and of what the experts here make, for which those of copies go the way
- * of these; with ranks the second part of a backward has them from the first. */
+/* Gradients of the scores and of the local experts' outputs; sends the copies' gradients like the
+ * copies. With EP, the second part of a split backward reuses those of the first. */
 static ty_status gradients_go(ty_stage_device *stage, const stage_node *node, const mixture *m,
                               const kept *keep, const room *own, uint32_t slot, const void *dy,
                               ty_error *error)

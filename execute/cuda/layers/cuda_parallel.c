@@ -1,11 +1,11 @@
 /*
- * What the ranks of a stage replica tell each other inside a pass, in the stage's type, or in
- * floats where sums are kept as such.
+ * Collectives among the ranks of a stage replica inside a pass, in the stage's type, or in floats
+ * for float sums.
  *
- * Where a pass is queued its stream is awaited before an exchange, and an exchange has ended when
- * it returns: so whoever moves the data, by whichever stream or thread, finds it complete and
- * leaves it so. Where it is recorded (cuda_graph.c), an exchange becomes a part of the graph, and
- * nobody waits.
+ * In a queued pass, the host waits for the stream before a collective, and the collective has ended
+ * when the call returns. So the link finds complete data and leaves complete data, on any stream or
+ * thread. In a recorded pass (cuda_graph.c), a collective becomes a part of the graph, without
+ * waits.
  */
 #include "cuda_stage.h"
 
@@ -55,8 +55,8 @@ done:
 
 /* ---- A divided layer's operands ---- */
 
-/* Room for what is gathered in backward. Where that comes in two parts, the first gathers for both,
- * so that the second exchanges nothing. */
+/* Memory for all-gathers in backward. If backward is split in two, the first part gathers for both,
+ * and the second needs no communication. */
 static void *kept_room(const ty_stage_device *stage, const stage_node *node, bool is_gradient)
 {
     const uint64_t offset = is_gradient ? node->tp_elements * stage->element : 0;
@@ -69,7 +69,7 @@ static bool is_kept(const ty_stage_device *stage, const stage_node *node)
     return node->tp_kept != NULL && stage->part == STAGE_WEIGHTS;
 }
 
-/* The whole input and the gradient of it may have the same room: the product for the weights comes
+/* The unsharded input and its gradient may share memory: the product for the weights comes
  * first. */
 ty_status cuda_input_product_backward(ty_stage_device *stage, const stage_node *node,
                                       uint32_t input, uint32_t slot, cuda_affine_gradient *affine,
@@ -84,7 +84,7 @@ ty_status cuda_input_product_backward(ty_stage_device *stage, const stage_node *
 
     affine->dx = stage_summand(stage, node, adds, dx);
     affine->adds_x = affine->dx == dx && adds;
-    affine->x = room; /* not read where nothing is trained */
+    affine->x = room; /* not read if no weight is trained */
     if (!stage_gathers(stage, node))
         affine->x = cuda_in(stage, node, input, slot);
     else if (!is_kept(stage, node) && is_trained)
@@ -104,7 +104,7 @@ ty_status cuda_whole_gradient(ty_stage_device *stage, const stage_node *node, vo
     return stage_whole_gradient(stage, node, stage->slot, kept != NULL ? kept : room, out, error);
 }
 
-/* ---- Biases behind a sum over ranks: each adds its own features of it ---- */
+/* ---- Biases after a sum over ranks: each rank adds its own features ------ */
 
 static shard_range own_of(const ty_stage_device *stage, uint64_t columns)
 {

@@ -1,10 +1,10 @@
-/* The memory of a stage's parameters and gradients, how these start in every set, its statistics,
- * and weights that come together. */
+/* Memory and initial values of a stage's parameters, gradients and statistics, and the all-gather
+ * of sharded weights. */
 #include "cuda_stage.h"
 
 /* ---- Copies in the type of the passes ---- */
 
-/* The kept range whose floats are at `at` in a set, and are not shared out; or NULL. */
+/* The unsharded range whose floats are at `at` in a set; or NULL. */
 static const cuda_range *range_at(const cuda_layout *layout, uint64_t at)
 {
     for (uint32_t k = 0; k < layout->kept_count; k++) {
@@ -24,7 +24,7 @@ static cuda_copy copy_of_set(const ty_stage_device *stage, uint64_t set)
                                    set * stage->own->weight_stride * stage->element);
 }
 
-/* Weights, of any set, from outside have a copy that follows them. */
+/* Updates the copy of weights of any set that were written from outside. */
 void cuda_weights_follow(ty_stage_device *stage, const float *at, uint64_t count,
                          cudaStream_t stream)
 {
@@ -68,7 +68,7 @@ done:
     return status;
 }
 
-/* Of batch norm: means 0, variances 1. */
+/* Batch norm statistics: means 0, variances 1. */
 static ty_status statistics_fill(ty_stage_device *stage, ty_error *error)
 {
     float *host = ty_alloc(stage->statistic_count, sizeof *host);
@@ -91,7 +91,7 @@ done:
     return status;
 }
 
-/* Made on the host. */
+/* Initial values, computed on the host. */
 static ty_status parameters_fill(ty_stage_device *stage, ty_error *error)
 {
     float *host = ty_alloc(stage->placed.count, sizeof *host);
@@ -106,7 +106,7 @@ static ty_status parameters_fill(ty_stage_device *stage, ty_error *error)
 
 /* ---- Memory ---- */
 
-/* Buckets come together one after the other. */
+/* All-gathers run one bucket at a time. */
 static bool gather_room_take(ty_stage_device *stage)
 {
     uint64_t largest = 0;
@@ -168,7 +168,7 @@ ty_status cuda_gather_begin(ty_stage_device *stage, const ty_sharded_range *buck
         *element = TY_ELEMENT_FLOAT;
         *data = stage->parameters + cuda_used_start(layout, bucket->whole.offset);
     }
-    /* Where nothing is shared out the share is where it comes together. */
+    /* Without sharding, the shard is in the gathered place. */
     if (layout->whole_count == 0 || bucket->share.count == 0)
         return TY_OK;
     TY_TRY(cuda_use(stage, error));

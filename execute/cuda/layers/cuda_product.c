@@ -1,7 +1,7 @@
 /*
- * Matrix products through cuBLASLt. It counts columns first, so that a row-major matrix is its own
- * transpose: y = x W^T becomes y^T = W x^T. Algorithms are asked for once per shape and kept; which
- * of them is taken may have been measured (cuda_choices.c).
+ * Matrix products through cuBLASLt. It is column-major, so a row-major matrix is its transpose
+ * there: y = x W^T becomes y^T = W x^T. Algorithms are queried once per shape and cached;
+ * measurements may choose among them (cuda_choices.c).
  */
 #include "cuda_stage.h"
 
@@ -29,8 +29,8 @@ typedef struct product {
     shape key;
     cublasLtMatmulDesc_t operation;
     cublasLtMatrixLayout_t a, b, d;
-    cublasLtMatmulAlgo_t algorithms[MOST_CANDIDATES]; /* in the order in which they are tried, */
-    int algorithm, algorithm_count;                   /* from this one on */
+    cublasLtMatmulAlgo_t algorithms[MOST_CANDIDATES]; /* in the order of trials, */
+    int algorithm, algorithm_count;                   /* starting from this one */
 } product;
 
 struct cuda_plan_cache {
@@ -196,7 +196,7 @@ done:
 
 /* ---- Algorithms ---- */
 
-/* What an algorithm is chosen for: everything that cuBLASLt was told. */
+/* Key of a choice: all arguments to cuBLASLt. */
 static void key_make(const ty_stage_device *stage, const shape *k, char *out)
 {
     snprintf(out, CUDA_KEY_SIZE,
@@ -208,7 +208,7 @@ static void key_make(const ty_stage_device *stage, const shape *k, char *out)
              (unsigned)k->alignment[1], (unsigned)k->alignment[2]);
 }
 
-/* A product into memory of its own. */
+/* A product into temporary memory. */
 typedef struct trial {
     const ty_stage_device *stage;
     const product *product;
@@ -230,7 +230,7 @@ static bool trial_run(const void *context)
                stage->own->workspace_bytes, stage->own->stream) == CUBLAS_STATUS_SUCCESS;
 }
 
-/* On the operands at hand, but into memory of its own: what is there may be added to. */
+/* Uses the current operands but temporary output memory, as the product may add to its output. */
 static ty_status fastest_find(const ty_stage_device *stage, const product *p, const operands *o,
                               const cublasLtMatmulHeuristicResult_t *found, int count,
                               uint32_t *fastest, ty_error *error)
@@ -253,7 +253,7 @@ cleanup:
     return status;
 }
 
-/* Of what cuBLASLt lists, best guess first: as was chosen before, or is now. */
+/* Chooses from cuBLASLt's list, best guess first: the noted choice, or a new one. */
 static ty_status algorithm_choose(ty_stage_device *stage, product *p, const operands *o,
                                   const cublasLtMatmulHeuristicResult_t *found, int count,
                                   ty_error *error)
@@ -275,7 +275,7 @@ static ty_status algorithm_choose(ty_stage_device *stage, product *p, const oper
     return TY_OK;
 }
 
-/* TY_EUNSUPPORTED when cuBLASLt has nothing for this shape and epilogue. */
+/* TY_EUNSUPPORTED if cuBLASLt has no algorithm for this shape and epilogue. */
 static ty_status product_make(ty_stage_device *stage, const shape *key, const operands *o,
                               product *p, ty_error *error)
 {
@@ -344,7 +344,7 @@ static bool is_refusal(cublasStatus_t code)
            code == CUBLAS_STATUS_ARCH_MISMATCH;
 }
 
-/* With the first algorithm that is not refused, though all were listed; it is kept. */
+/* Runs the first algorithm that is not refused (listed ones may be), and keeps it. */
 static ty_status product_run(const ty_stage_device *stage, product *p, const operands *o,
                              ty_error *error)
 {
@@ -371,7 +371,7 @@ static ty_status multiply(ty_stage_device *stage, shape *key, const operands *o,
     key->alignment[2] = alignment_of(o->d);
     key->bias_alignment = o->bias != NULL ? alignment_of(o->bias) : 0;
     if (o->bias != NULL && key->bias_alignment < key->alignment[2])
-        key->alignment[2] = key->bias_alignment; /* read as the result is written */
+        key->alignment[2] = key->bias_alignment; /* read with the alignment of the result */
     TY_TRY(product_find(stage, key, o, &p, error));
     TY_TRY(epilogue_set(stage, p, o, error));
     return product_run(stage, p, o, error);
@@ -434,7 +434,7 @@ uint64_t cuda_affine_sums(uint64_t rows, uint64_t out)
     return cuda_column_sums_scratch(rows, out);
 }
 
-/* Rows of a padded weight's gradient that fast products make in place. */
+/* Rows of a padded weight's gradient that fast products write in place. */
 static uint64_t whole_rows(uint64_t out)
 {
     return out / CUDA_SCORE_PADDING * CUDA_SCORE_PADDING;
@@ -445,7 +445,7 @@ uint64_t cuda_affine_rest(uint64_t in, uint64_t out, uint64_t dy_stride)
     return dy_stride > out ? (dy_stride - whole_rows(out)) * in : 0;
 }
 
-/* The gradient has no room for the padding: of the last rows it is made apart. */
+/* The gradient has no padding, so the last rows are computed in scratch. */
 static ty_status padded_weight_gradient(ty_stage_device *stage, const shape *all, const operands *o,
                                         ty_error *error)
 {

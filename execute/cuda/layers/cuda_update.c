@@ -1,10 +1,9 @@
-/* The optimizer's step, and the state that it keeps on the GPU: only for the parameters that this
- * rank updates. */
+/* The optimizer step and its states on the GPU, only for the parameters that this rank updates. */
 #include "cuda_stage.h"
 
 #include <math.h>
 
-/* ---- State: the ranges' one behind the other, each as ty_optimizer_step has it ---- */
+/* ---- States of the ranges in order, each as in ty_optimizer_step ------------------ */
 
 ty_status cuda_state_open(ty_stage_device *stage, uint32_t state_count,
                           const ty_parameter_range *ranges, uint32_t range_count, ty_error *error)
@@ -62,7 +61,7 @@ static cuda_update update_of(const ty_optimizer *optimizer, uint64_t step)
                          .keep = (float)(1.0 - optimizer->learning_rate * optimizer->weight_decay)};
 }
 
-/* Gradients without the loss's factor, and whether they are all numbers. */
+/* Divides gradients by the loss scale, and checks that all are finite. */
 static ty_status unscale(ty_stage_device *stage, uint64_t offset, uint64_t count, bool *is_finite,
                          ty_error *error)
 {
@@ -80,14 +79,14 @@ static ty_status unscale(ty_stage_device *stage, uint64_t offset, uint64_t count
                status, done);
     TY_CHECK(cuda_pass_wait(stage, error), status, done);
     *is_finite = *stage->own->host_is_bad == 0;
-    /* What ranks have whole stays alike on all of them. */
+    /* Keeps unsharded parameters equal on all ranks. */
     status = cuda_ranks_agree(stage, TY_TENSOR_PARALLEL, is_finite, error);
 done:
     return status;
 }
 
-/* Of everything, where nobody said what is updated. An update may need none although others do:
- * plain descent, where a compressor has taken the momentum. */
+/* All parameters, unless ranges are specified. An update may need no state although others do:
+ * plain SGD, if a compressor has the momentum. */
 static ty_status state_check(ty_stage_device *stage, uint32_t state_count, uint64_t offset,
                              ty_error *error)
 {
@@ -115,7 +114,7 @@ ty_status cuda_update_slice(ty_stage_device *stage, const ty_optimizer *optimize
     const cuda_update update = update_of(optimizer, step);
     const uint32_t states = ty_optimizer_state_count(optimizer);
     const cuda_layout *weights = &stage->own->weight_layout;
-    /* What is shared out is copied when it is gathered. */
+    /* Sharded weights are copied after their all-gather. */
     const bool is_copied = stage->own->type != CUDA_TYPE_FLOAT &&
                            cuda_range_find(weights->whole, weights->whole_count, offset) == NULL;
     const cuda_copy copy = cuda_copy_of(stage, stage->own->weights);
