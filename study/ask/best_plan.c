@@ -1,5 +1,5 @@
-/* The best plan for a question: by the search, a system, or an objective that takes the steps to
- * the target in. */
+/* The best plan for a question: by the search, a system, or an objective that includes the steps to
+ * the target. */
 #include "question.h"
 
 #include <math.h>
@@ -50,7 +50,7 @@ static ty_status score_plan(const ty_plan *plan, const ty_cluster *cluster,
     return ty_score_plan(plan, cluster, &question, out, error);
 }
 
-/* The task that is named, or the one known for the workload; NULL where there is none. */
+/* Opens the named task, or the workload's; NULL if there is none. */
 static ty_status open_task(const char *name, const char *workload, ty_convergence **out,
                            ty_error *error)
 {
@@ -74,8 +74,8 @@ ty_status ty_plan_score(const ty_plan *plan, const ty_cluster *cluster, const ch
     ty_convergence *task = NULL;
     ty_status status = open_task(task_name, plan->workload->name, &task, error);
 
-    /* A phase of a training may have another momentum than its workload: as far goes a rate that is
-     * in proportion. */
+    /* A phase may have another momentum than its workload: the rate is converted in proportion to
+     * the effective step. */
     if (own->kind == TY_OPTIMIZER_SGD && usual->kind == TY_OPTIMIZER_SGD)
         rate = own->learning_rate * (1 - usual->momentum) / (1 - own->momentum);
     if (status == TY_OK)
@@ -90,10 +90,10 @@ typedef struct best_plan {
     const ty_cost_question *cost;
     ty_plan *plan;
     double figure;
-    ty_error refusal; /* of the last batch that cannot be planned */
+    ty_error refusal; /* for the last batch without a plan */
 } best_plan;
 
-/* @param refusal where there is no such plan; another one may do */
+/* @param refusal if there is no such plan; other batches are still tried */
 static ty_status try_plan(const ty_question_inputs *q, const ty_plan_options *how,
                           const ty_convergence *task, ty_objective objective, best_plan *best,
                           ty_error *refusal, ty_error *error)
@@ -111,7 +111,7 @@ static ty_status try_plan(const ty_question_inputs *q, const ty_plan_options *ho
     if (objective == TY_TIME_TO_TARGET)
         figure = score.time_to_target_s.expected;
     else if (objective == TY_COST)
-        figure = score.has_price ? score.money_usd.expected : HUGE_VAL; /* not known */
+        figure = score.has_price ? score.money_usd.expected : HUGE_VAL; /* unknown price */
     else
         figure = score.has_power ? score.energy_j.expected : HUGE_VAL;
     if (figure < best->figure) {
@@ -126,8 +126,8 @@ done:
     return status;
 }
 
-/* Gradients that are a step late take more steps, which are counted, and shorter ones. Later ones
- * hide no more of the exchanges that are predicted. */
+/* Gradients with a staleness of one step need more steps, which count, and shorter ones. A larger
+ * staleness hides no more of the predicted communication. */
 static ty_status try_batch(const ty_question_inputs *q, const ty_plan_options *how, uint32_t batch,
                            const ty_convergence *task, ty_objective objective, best_plan *best,
                            ty_error *error)
@@ -144,7 +144,7 @@ static ty_status try_batch(const ty_question_inputs *q, const ty_plan_options *h
     return try_plan(q, &with_batch, task, objective, best, &ignored, error);
 }
 
-/* How the workload converges, without which an objective has no sense. */
+/* Convergence of the workload, which an objective needs. */
 static ty_status objective_task(const ty_question *question, const ty_workload *workload,
                                 ty_objective objective, ty_convergence **out, ty_error *error)
 {
@@ -158,7 +158,7 @@ static ty_status objective_task(const ty_question *question, const ty_workload *
     return status;
 }
 
-/* Global batches beside the usual one are tried unless one was asked for. */
+/* Tries global batches other than the usual one, unless one is specified. */
 static ty_status plan_by_objective(const ty_question *question, const ty_question_inputs *q,
                                    ty_objective objective, ty_plan_options *how, ty_plan **out,
                                    ty_error *error)
@@ -169,7 +169,7 @@ static ty_status plan_by_objective(const ty_question *question, const ty_questio
     ty_status status = TY_OK;
 
     TY_CHECK(objective_task(question, q->workload, objective, &task, error), status, done);
-    /* Eight times less to eight times more, unless a batch was asked for. */
+    /* From an eighth to eight times the usual batch, unless one is specified. */
     for (int power = -3; power <= 3; power++) {
         const double batch =
             power < 0 ? usual / (double)(1 << -power) : (double)usual * (1 << power);
@@ -197,10 +197,10 @@ done:
 
 /* ---- By the search, or a system ------------------------------------------------------------ */
 
-/* The most CPU time for each simulation of an answer. */
+/* CPU time limit per simulation of an answer. */
 #define SIMULATION_CPU_S 1.0
 
-/* The planner's finalists are judged by the simulator. */
+/* Simulates the planner's finalists. */
 static ty_status simulate_finalist(void *context, const ty_plan *plan, const ty_program *program,
                                    const ty_costs *costs, ty_step_summary *summary, ty_error *error)
 {
@@ -210,7 +210,7 @@ static ty_status simulate_finalist(void *context, const ty_plan *plan, const ty_
     ty_timeline *timeline = NULL;
 
     options.cpu_limit_s = SIMULATION_CPU_S;
-    options.steps += 2 * ty_program_largest_lead(program); /* which fill and drain */
+    options.steps += 2 * ty_program_largest_lead(program); /* for warm-up and cool-down */
     TY_CHECK(ty_simulate(plan, program, costs, cluster, &options, &timeline, error), status, done);
     TY_CHECK(ty_timeline_summarize(plan, program, timeline, summary, error), status, done);
 done:
@@ -241,7 +241,7 @@ static ty_status find_system(const char *name, const ty_system **out, ty_error *
                    name, close != NULL ? "; did you mean " : "", close != NULL ? close : "");
 }
 
-/* By what a question is planned: a system, an objective, or neither. */
+/* Reads the way of planning: a system, an objective, or the plain search. */
 static ty_status read_way(const ty_question *question, ty_objective *objective,
                           const ty_system **system, ty_error *error)
 {
@@ -273,7 +273,7 @@ ty_status ty_question_check(const ty_question *question, const ty_question_input
         TY_CHECK(objective_task(question, q->workload, objective, &task, error), status, done);
     else if (question->task != NULL)
         TY_CHECK(ty_convergence_open(question->task, &task, error), status, done);
-    /* Systems add choices of their own, and objectives other batches. */
+    /* Systems have their own choices, and objectives try other batches. */
     if (objective == TY_THROUGHPUT && system == NULL)
         status = ty_plan_search_check(q->workload, q->cluster, q->profile, &options, error);
 done:
@@ -296,8 +296,8 @@ ty_status ty_question_find(const ty_question *question, const ty_question_inputs
     return ty_plan_search(q->workload, q->cluster, q->profile, how, out, error);
 }
 
-/* A layout that somebody names may be known to run, and the usual reserve is a guess. So where it
- * fits usable memory, but not within a reserve that nobody asked for, it is answered with a note.
+/* A pinned layout may be known to run, and the default reserve is a guess. So if it fits usable
+ * memory, but not within the default reserve, the answer is the layout with a note.
  */
 static ty_status find_within_memory(const ty_question *question, const ty_question_inputs *q,
                                     const ty_watch *watch, ty_plan_options *how, ty_plan **out,
@@ -316,7 +316,7 @@ static ty_status find_within_memory(const ty_question *question, const ty_questi
     how->memory_reserve = 0;
     if (ty_question_find(question, q, how, out, NULL) != TY_OK)
         return ty_fail(error, status, "%s", refusal.message);
-    (*out)->memory_reserve = reserve; /* which the question still has */
+    (*out)->memory_reserve = reserve; /* the question's reserve */
     if (ty_plan_memory_peak(*out, &peak)) {
         ty_format_memory((double)peak.bytes, bytes);
         ty_format_memory((double)peak.usable_bytes, usable);
@@ -328,8 +328,8 @@ static ty_status find_within_memory(const ty_question *question, const ty_questi
     return TY_OK;
 }
 
-/* The learning rate that a plan trains with: what was asked for, or what a calibration proposes for
- * the plan's batch. */
+/* The learning rate that a plan trains with: the question's, or a calibration's for the plan's
+ * batch. */
 static ty_status set_learning_rate(const ty_question *question, const ty_watch *watch,
                                    ty_plan *plan, ty_error *error)
 {
@@ -356,7 +356,7 @@ done:
     return status;
 }
 
-/* One layout that somebody asked about, at the batch of the answer. */
+/* Adds one requested layout, at the batch of the answer. */
 static ty_status put_beside(const ty_question *question, const ty_question_inputs *inputs,
                             const ty_watch *watch, const char *fix, ty_plan *plan, uint32_t *row,
                             ty_error *error)
@@ -405,7 +405,7 @@ static ty_status put_all_beside(const ty_question *question, const ty_question_i
     return status;
 }
 
-/* Without SimGrid on this machine the estimate is the answer, and a note says so. */
+/* Without SimGrid on this machine, the answer is the estimate, with a note. */
 static bool can_simulate(const ty_question *question, const ty_watch *watch)
 {
     ty_error reason = {0};
@@ -413,7 +413,7 @@ static bool can_simulate(const ty_question *question, const ty_watch *watch)
     if (question->top == 0 || question->no_simulate || !ty_simulate_is_built())
         return false;
     if (ty_simulate_load(&reason) != TY_EUNSUPPORTED)
-        return true; /* other failures are those of the simulation */
+        return true; /* the simulation reports other failures */
     ty_watch_note(watch, "estimated only: %s", reason.message);
     return false;
 }
@@ -461,7 +461,7 @@ ty_status ty_question_plan(const ty_question *question, const ty_question_inputs
     if (question->against != NULL)
         TY_CHECK(put_all_beside(question, inputs, watch, plan, error), status, done);
     *out = plan;
-    plan = NULL; /* given away */
+    plan = NULL; /* ownership moved */
 done:
     ty_plan_free(plan);
     ty_fix_texts_clear(&texts);

@@ -1,5 +1,5 @@
-/* What a report shows of a plan beside itself, as documents: where compression pays, its score, its
- * memory over time. */
+/* Documents that a report adds to a plan: gain of compression by bandwidth, score, memory over
+ * time. */
 #include "ty_study.h"
 
 #include <math.h>
@@ -10,7 +10,7 @@
 const char *const ty_shown_compressions[] = {"fp16",       "int8",       "one-bit",
                                              "top-k:0.01", "powersgd-4", NULL};
 
-/* From an edge device's uplink to several NVLinks; as many points in each tenfold. */
+/* From an edge device's uplink to several NVLinks, with equal numbers of points per decade. */
 #define SLOWEST_BYTES_PER_S 1e7
 #define FASTEST_BYTES_PER_S 1e12
 #define POINTS_IN_TENFOLD 8
@@ -50,7 +50,7 @@ static ty_status put_curves(const ty_plan_inputs *in, double *ring, ty_json_writ
     return TY_OK;
 }
 
-/* What a writer wrote, parsed; NULL of an empty text. */
+/* Parses a writer's text; NULL if it is empty. */
 static ty_status document_of(ty_text *text, const char *name, ty_json_document **out,
                              ty_error *error)
 {

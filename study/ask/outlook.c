@@ -1,5 +1,5 @@
-/* What is left of a long run of a plan whose devices, hosts and links fail, at times that are given
- * or by chance. */
+/* Forecast of a long run of a plan whose devices, hosts and links fail, at given or random
+ * times. */
 #include "ty_study.h"
 
 #include <math.h>
@@ -18,7 +18,7 @@ ty_outlook_question ty_outlook_question_default(void)
                                  .seed = 1};
 }
 
-/* ---- What a fault costs -------------------------------------------------------------------- */
+/* ---- Costs of a fault ---------------------------------------------------------------------- */
 
 typedef struct faults {
     const ty_outlook_question *asked;
@@ -30,7 +30,7 @@ typedef struct faults {
     ty_outlook *out;
 } faults;
 
-/* Seconds of a step of other inputs; slowdowns are of the stage replicas of the plan as it was. */
+/* Step time of other inputs; slowdowns refer to the stage replicas of the original plan. */
 static ty_status simulate_other(const faults *f, const ty_plan_inputs *inputs, bool has_all_ranks,
                                 double *step_time_s, ty_error *error)
 {
@@ -52,7 +52,7 @@ done:
     return status;
 }
 
-/* How fast work goes on over what other ways there are. */
+/* Speed of the run over the remaining routes. */
 static ty_status rate_without_link(const faults *f, uint32_t link, double *rate, ty_error *error)
 {
     ty_plan_inputs inputs = *f->inputs;
@@ -68,7 +68,7 @@ static ty_status rate_without_link(const faults *f, uint32_t link, double *rate,
     ty_free(factors);
     *rate = 0.0;
     if (status != TY_OK)
-        return status == TY_EINFEASIBLE ? TY_OK : status; /* cut off: nothing goes on */
+        return status == TY_EINFEASIBLE ? TY_OK : status; /* cut off: no progress */
     status = simulate_other(f, &inputs, true, &step_time_s, error);
     if (status == TY_OK)
         *rate = fmin(1.0, f->step_time_s / step_time_s);
@@ -82,7 +82,7 @@ static uint32_t replica_of(const ty_plan *plan, uint32_t stage_replica)
            ty_plan_first_replica(plan, ty_plan_stage_of_replica(plan, stage_replica));
 }
 
-/* Marks the replicas that lose a device. @return how many are new */
+/* Marks the replicas that lose a device. @return number of newly marked ones */
 static uint32_t lose_replicas(faults *f, bool is_host, uint32_t index)
 {
     const ty_plan *plan = f->inputs->plan;
@@ -103,7 +103,7 @@ static uint32_t lose_replicas(faults *f, bool is_host, uint32_t index)
     return count;
 }
 
-/* Steps of ever smaller plans. Which replicas are gone hardly matters: the last ones. */
+/* Step times of ever smaller plans. Removes the last replicas, as the choice hardly matters. */
 static ty_status measure_shrinking(const faults *f, uint32_t lost, ty_error *error)
 {
     ty_plan *plan = NULL;
@@ -136,7 +136,7 @@ static ty_status measure_shrinking(const faults *f, uint32_t lost, ty_error *err
     return status;
 }
 
-/* ---- What was asked for -------------------------------------------------------------------- */
+/* ---- Reading the question ------------------------------------------------------------------ */
 
 static ty_status take_faults(faults *f, ty_error *error)
 {
@@ -162,7 +162,7 @@ static ty_status take_faults(faults *f, ty_error *error)
     return TY_OK;
 }
 
-/* Rates and durations: as asked for, else the usual ones. */
+/* Rates and durations: the question's, else the defaults. */
 static ty_status take_times(const faults *f, ty_error *error)
 {
     ty_endurance_question *q = &f->out->question;

@@ -1,4 +1,4 @@
-/* Files of phases, the plans of each, and documents of such plans. */
+/* Phases files, the plan of each phase, and documents of phased plans. */
 #include "ty_phases.h"
 
 #include "question.h"
@@ -16,7 +16,7 @@
 #define MOST_EPOCHS 1e6
 #define MOST_SAMPLES (((uint64_t)1 << 53) - 1)
 #define SMALLEST_RATE DBL_MIN
-#define LARGEST_RATE 1e6                       /* as plans have it */
+#define LARGEST_RATE 1e6                       /* as in plans */
 #define LARGEST_MOMENTUM (1 - DBL_EPSILON / 2) /* the last number below 1 */
 
 /* ---- Files of phases ------------------------------------------------------------------------- */
@@ -99,7 +99,7 @@ ty_status ty_phases_load(const char *path, ty_phases **out, ty_error *error)
         TY_CHECK(status, status, cleanup);
     }
     *out = phases;
-    phases = NULL; /* given away */
+    phases = NULL; /* ownership moved */
 cleanup:
     ty_phases_free(phases);
     ty_json_free(document);
@@ -109,11 +109,11 @@ cleanup:
 /* ---- Pins --------------------------------------------------------------------------------------
  */
 
-/* Keys of --fix that say whose state is whose, whatever the batch. */
+/* Keys of --fix that assign state to ranks, whatever the batch. */
 static const char *const carried[] = {"pp",     "layers", "vpp",      "tp",   "cp",          "ep",
                                       "tables", "sp",     "schedule", "zero", "compression", NULL};
 
-/* The value of a key in words of --fix; NULL: it is not there. */
+/* The value of a key in a --fix text; NULL if absent. */
 static const char *value_of(const char *fix, const char *key, size_t *length)
 {
     const size_t key_length = strlen(key);
@@ -135,8 +135,8 @@ static void add_pin(ty_text *pins, const char *key, const char *value, size_t le
     ty_text_append(pins, value, length);
 }
 
-/* What a phase behind the first one is pinned to: its own pins, the question's, and of the first
- * plan what has to be the same. */
+/* Pins of a phase after the first: its own, the question's, and the parts of the first plan that
+ * must stay the same. */
 static ty_status pins_of(const ty_question *question, const ty_phase *phase, const ty_plan *first,
                          uint32_t batch, ty_text *pins, ty_error *error)
 {
@@ -217,7 +217,7 @@ static ty_status set_momentum(const ty_phase *phase, ty_plan *plan, ty_error *er
     return TY_OK;
 }
 
-/* Whether a phase can go on from the state of the first. */
+/* Whether a phase can resume from the state of the first. */
 static ty_status check_carried(const ty_plan *first, const ty_plan *plan, ty_error *error)
 {
     ty_digest expected, found;
@@ -241,7 +241,7 @@ static ty_status plan_phase(const ty_question *question, const ty_phases *phases
                             const ty_watch *watch, ty_phased_plan *out, ty_error *error)
 {
     const ty_phase *phase = &phases->phases[index];
-    const ty_plan *first = out->plans[0]; /* of the first phase itself NULL */
+    const ty_plan *first = out->plans[0]; /* NULL for the first phase itself */
     ty_question own = *question;
     ty_question_inputs inputs = {0};
     ty_text pins = {0};
@@ -395,7 +395,7 @@ ty_status ty_phased_plan_load(const char *path, ty_phased_plan **out, ty_error *
     }
     TY_CHECK(ty_json_end(root, error), status, cleanup);
     *out = plan;
-    plan = NULL; /* given away */
+    plan = NULL; /* ownership moved */
 cleanup:
     ty_phased_plan_free(plan);
     ty_json_free(document);

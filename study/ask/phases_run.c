@@ -1,4 +1,4 @@
-/* Phases run one behind the other, each from the checkpoint of the one before. */
+/* Runs phases one after the other, each from the checkpoint of the one before. */
 #include "question.h"
 #include "run_folder.h"
 #include "ty_phases.h"
@@ -9,8 +9,8 @@
 
 #define RUN_SCHEMA "trainyard.phased-run/1"
 
-/* One phase, as a run that goes on to `steps` in all; its result goes to `output`.
- * @param has_result [out] whether there is one: also of the steps before a failure */
+/* Runs one phase up to step `steps` of the training; writes its result to `output`. @param
+ * has_result [out] whether there is one, also for the steps before a failure */
 static ty_status run_phase(ty_plan *plan, const ty_training *training, const char *output,
                            bool *has_result, const ty_watch *watch, ty_error *error)
 {
@@ -28,7 +28,7 @@ done:
     return status;
 }
 
-/* Whether the run met its target, so that no further phase is asked for. */
+/* Whether the run met its target, so that no further phase is needed. */
 static ty_status is_over(const char *path, bool *out, ty_error *error)
 {
     ty_run *run = NULL;
@@ -41,7 +41,7 @@ static ty_status is_over(const char *path, bool *out, ty_error *error)
 }
 
 /* Appends a run's file as an element of the document's list.
- * @param kept where it is kept, too, for a training that goes on; NULL: nowhere */
+ * @param kept path of a copy for resuming the training; NULL: none */
 static ty_status add_run(const char *path, const char *kept, ty_json_writer *writer,
                          ty_error *error)
 {
@@ -57,7 +57,7 @@ static ty_status add_run(const char *path, const char *kept, ty_json_writer *wri
     return status;
 }
 
-/* ---- Going on ----------------------------------------------------------------------------------
+/* ---- Resuming ----------------------------------------------------------------------------------
  *
  * Beside the checkpoint lies what each phase that is over has measured: phase-1.json, and so on. */
 
@@ -69,7 +69,7 @@ static const char *kept_path(const char *checkpoint, uint32_t phase, char out[KE
     return out;
 }
 
-/* Steps of the newest checkpoint; 0: there is none, of which the worker tells. */
+/* Steps of the newest checkpoint; 0: none, which the worker reports. */
 static ty_status steps_done(const char *checkpoint, uint32_t *out, ty_error *error)
 {
     char path[KEPT_SIZE];
@@ -87,7 +87,7 @@ static ty_status steps_done(const char *checkpoint, uint32_t *out, ty_error *err
     return status;
 }
 
-/* Whether a phase's result is there, of this plan, and the training goes on behind it. */
+/* Whether a phase has a result of this plan, and the checkpoint is from a later phase. */
 static ty_status has_result(const char *path, const ty_plan *plan, bool *out, ty_error *error)
 {
     ty_run *run = NULL;
@@ -109,10 +109,8 @@ done:
     return status;
 }
 
-/* The phases that are over are taken from beside the checkpoint; the last one never is: the worker
- * knows what it was.
- * @param first [out] the phase to go on with
- * @param steps [out] of those before it */
+/* Reads the results of finished phases next to the checkpoint, except for the last phase, which the
+ * worker restores. @param first [out] the phase to resume @param steps [out] of those before it */
 static ty_status go_on(const ty_phased_plan *plan, const char *checkpoint, ty_json_writer *writer,
                        uint32_t *first, uint32_t *steps, ty_error *error)
 {
@@ -160,8 +158,8 @@ ty_status ty_phased_plan_run(ty_phased_plan *plan, const ty_training *training, 
         filed = go_on(plan, training->checkpoint, &writer, &first, &steps, &detail);
         *written = filed == TY_OK ? first : 0;
     } else if (training->checkpoint != NULL && !is_played) {
-        /* A new training has no results of an earlier one, whose checkpoint has been taken away;
-         * one that is there is refused. */
+        /* Removes results of an earlier training whose checkpoint is gone; an existing checkpoint
+         * is refused. */
         snprintf(kept, sizeof kept, "%s/latest.json", training->checkpoint);
         if (!ty_file_exists(kept))
             for (uint32_t p = 0; p < TY_MOST_TRAINING_PHASES; p++)
@@ -184,11 +182,11 @@ ty_status ty_phased_plan_run(ty_phased_plan *plan, const ty_training *training, 
         /* A target may be met before the last phase. */
         if (!is_last && !ty_target_is_set(&training->until))
             own.save_weights = NULL;
-        plan->plans[p] = NULL; /* given away */
+        plan->plans[p] = NULL; /* ownership moved */
         ty_watch_note(watch, "phase %u of %u: %u steps in batches of %u", p + 1, plan->count,
                       plan->steps[p], phase->global_batch);
         status = run_phase(phase, &own, path, &is_measured, watch, &detail);
-        if (status != TY_OK) /* without a message the worker has said why */
+        if (status != TY_OK) /* without a message, the worker has printed the reason */
             status = detail.message[0] == '\0'
                          ? ty_fail(error, status, "%s", "")
                          : ty_fail(error, status, "phase %u: %.240s", p + 1, detail.message);
@@ -251,7 +249,7 @@ ty_status ty_phased_run_load(const char *path, ty_phased_run **out, ty_error *er
     for (uint32_t p = 0; p < run->count; p++)
         TY_CHECK(ty_run_from_json(ty_json_at(list, p), &run->runs[p], error), status, cleanup);
     *out = run;
-    run = NULL; /* given away */
+    run = NULL; /* ownership moved */
 cleanup:
     ty_phased_run_free(run);
     ty_json_free(document);

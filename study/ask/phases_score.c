@@ -1,4 +1,4 @@
-/* How far the phases of a training go towards a target, and when they are there. */
+/* Progress of a training's phases towards a target, and the time to it. */
 #include "question.h"
 #include "ty_phases.h"
 
@@ -26,11 +26,11 @@ static void add_notes(const char *more, ty_text *notes)
     }
 }
 
-/* Steps of a phase on the way to the target. */
+/* Adds steps of a phase towards the target. */
 static void take(ty_phased_score *s, uint32_t p, double steps)
 {
     const ty_score *own = &s->phases[p].score;
-    const double share = steps / own->steps; /* of the way as it would be alone */
+    const double share = steps / own->steps; /* of the training to the target by this phase alone */
 
     s->last = p;
     s->steps_of_last = steps;
@@ -47,7 +47,7 @@ static void take(ty_phased_score *s, uint32_t p, double steps)
 
 static void add_up(ty_phased_score *s)
 {
-    double gone = 0; /* of the way at the calibration's temperature */
+    double gone = 0; /* progress at the calibration's temperature */
 
     for (uint32_t p = 0; p < s->count && !s->is_reached; p++) {
         const ty_phase_score *phase = &s->phases[p];

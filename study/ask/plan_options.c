@@ -38,7 +38,7 @@ ty_status ty_question_memory_reserve(const ty_question *question, double *out, t
 
 /* ---- Options ------------------------------------------------------------------------------- */
 
-/* Pins that leave open whether there is a pipeline would leave its schedule unused in silence. */
+/* Without a pinned pipeline, a pinned schedule could be unused without a note. */
 static ty_status check_schedule(const ty_question *question, const ty_workload *workload,
                                 const ty_plan_options *o, ty_error *error)
 {
@@ -46,7 +46,8 @@ static ty_status check_schedule(const ty_question *question, const ty_workload *
     const bool needs_several = o->fix_schedule && ty_schedule_at(o->schedule)->needs_pipeline;
 
     if (question->system != NULL || !needs_several || is_said ||
-        workload->learning == TY_LEARNING_REINFORCEMENT) /* refused with all other schedules */
+        workload->learning ==
+            TY_LEARNING_REINFORCEMENT) /* the check below refuses all other schedules */
         return TY_OK;
     return ty_fail(
         error, TY_EINVAL,
@@ -66,13 +67,14 @@ ty_status ty_plan_options_of(const ty_question *question, const ty_question_inpu
     if (question->input != NULL)
         TY_TRY(ty_input_read(question->input, &out->input, error));
     out->allow_lossy = question->allow_lossy;
-    /* Systems are what they are. */
+    /* Systems have no simpler alternatives. */
     out->tolerance = question->is_fastest || question->system != NULL ? 0 : TY_USUAL_TOLERANCE;
     if (question->fix != NULL)
         TY_TRY(ty_fix_read(question->fix, ty_cluster_device_count(inputs->cluster), texts, out,
                            error));
     TY_TRY(check_schedule(question, inputs->workload, out, error));
-    /* A question that divides the devices means all of them; systems use what they are given. */
+    /* A question that pins the layout of the devices uses all of them; systems use all given
+     * devices. */
     out->may_idle = question->system == NULL && out->pipeline_stages == 0 &&
                     out->data_parallel == 0 && out->replicas == NULL && out->layers == NULL &&
                     (out->pinned & ((uint32_t)TY_PIN_TENSOR | TY_PIN_CONTEXT | TY_PIN_EXPERT)) == 0;

@@ -1,4 +1,4 @@
-/* Opening what is asked about: plan files, workloads, clusters, profiles, and what is fixed. */
+/* Opens the inputs of questions: plan files, workloads, clusters, profiles, and pins. */
 #include "question.h"
 
 #include <math.h>
@@ -7,7 +7,7 @@
 #include <string.h>
 #include <unistd.h>
 
-#define UNKNOWN_RATE 1 /* flop/s: stands for one in a profile made of a trace */
+#define UNKNOWN_RATE 1 /* flop/s: placeholder in a profile made from a trace */
 
 void ty_plan_inputs_clear(ty_plan_inputs *inputs)
 {
@@ -34,7 +34,7 @@ cleanup:
     return status;
 }
 
-/* Sums in another order. */
+/* Tolerance for sums in another order. */
 #define SAME_STEP 1e-9
 
 ty_status ty_plan_inputs_compare(const ty_plan_inputs *inputs, const char *name,
@@ -74,12 +74,12 @@ ty_status ty_plan_inputs_load(const char *path, const char *stack, const ty_watc
         TY_CHECK(ty_plan_use_stack(plan, other, error), status, cleanup);
     }
     status = ty_plan_inputs_from(plan, &inputs, error);
-    plan = NULL; /* given away */
+    plan = NULL; /* ownership moved */
     if (status == TY_OK && stack == NULL)
         status = ty_plan_inputs_compare(&inputs, path, watch, error);
     if (status == TY_OK) {
         *out = inputs;
-        inputs = (ty_plan_inputs){0}; /* given away */
+        inputs = (ty_plan_inputs){0}; /* ownership moved */
     }
 
 cleanup:
@@ -124,8 +124,8 @@ void ty_question_inputs_clear(ty_question_inputs *inputs)
     *inputs = (ty_question_inputs){0};
 }
 
-/* A profile that times layers, but none of these in this precision, would change nothing without a
- * word. */
+/* Refuses a profile with layer times but none for these layers in this precision, as it would have
+ * no effect. */
 static ty_status check_profile(const char *path, const ty_profile *profile,
                                const ty_workload *workload, ty_error *error)
 {
@@ -142,7 +142,7 @@ static ty_status check_profile(const char *path, const ty_profile *profile,
             return TY_OK;
     }
     if (profile->layer_time_count == 0)
-        return TY_OK; /* of collectives, say */
+        return TY_OK; /* a profile of collectives, for example */
     return ty_fail(error, TY_EPARSE,
                    "%s: has %u layer times, as of \"%.80s\", and none of a layer of %s; of a trace "
                    "make one with 'trainyard profile import TRACE --workload ...'",
@@ -156,10 +156,10 @@ static uint32_t online_cores(void)
     return cores > 0 ? (uint32_t)cores : 1;
 }
 
-/* Halves pay where the devices have units for them; a P100 has twice its rate without. */
+/* Half precision is faster on devices with units for it; a P100 has twice its fp32 rate without. */
 #define FASTER_HALVES 2.1
 
-/* Tokens, or images to convolve. */
+/* Whether it is a language model or a convolutional image model. */
 static bool is_usual_network(const ty_workload *w)
 {
     for (uint32_t l = 0; l < w->layer_count; l++)
@@ -168,9 +168,9 @@ static bool is_usual_network(const ty_workload *w)
     return w->tokens_per_sample > 0;
 }
 
-/* Language and image models are trained in half precision on devices that are made for
- * it, unless another is asked for; everything else as its workload says.
- * @param is_measured times of layers are of a profile, which is of one precision */
+/* Language and image models use half precision on devices with units for it, unless one is
+ * specified; other workloads use their own. @param is_measured layer times come from a profile,
+ * which has one precision */
 static ty_status choose_precision(const char *asked, const ty_cluster *cluster, bool is_measured,
                                   ty_workload *workload, ty_error *error)
 {
@@ -192,8 +192,8 @@ static ty_status choose_precision(const char *asked, const ty_cluster *cluster, 
     return TY_OK;
 }
 
-/* What layers do is not in such a file: their times are scaled by the rate, of products or of the
- * memory, in which the cluster's device is less ahead of the one they were measured on. */
+/* Such a file lacks the kinds of layers. So their times are scaled by the smaller of two ratios of
+ * the cluster's device to the measured one: product rate and memory rate. */
 static ty_status scale_times(const ty_question *question, const ty_watch *watch, bool is_local,
                              ty_question_inputs *q, ty_error *error)
 {
@@ -277,7 +277,7 @@ static ty_status open_workload(const ty_question *question, ty_workload **out, t
 
     if (question->given != NULL && *question->given != NULL) {
         workload = *question->given;
-        *question->given = NULL; /* taken over */
+        *question->given = NULL; /* ownership moved */
     } else {
         ty_text_add(&line, question->workload);
         if (question->sequence > 0)
@@ -298,7 +298,7 @@ static ty_status open_workload(const ty_question *question, ty_workload **out, t
     return TY_OK;
 }
 
-/* The one that is named; else the usual one for what is asked, or of the system. */
+/* Opens the named framework; else the default one of the question, or of the system. */
 static ty_status open_stack(const ty_question *question, ty_question_inputs *q, ty_error *error)
 {
     const ty_system *system = question->system != NULL ? ty_system_find(question->system) : NULL;
@@ -328,8 +328,9 @@ static ty_status open_local(const ty_question *question, uint32_t ranks, ty_ques
                            : status;
 }
 
-/* A question about this machine that has no sense has none whatever is measured: it is asked of a
- * machine of made-up rates first. What does not fit is left to the search, which says what would.
+/* Checks a question about this machine with placeholder rates before measuring, since an invalid
+ * question is invalid with any rates. The search later handles plans that do not fit and suggests
+ * changes.
  */
 static ty_status check_unmeasured(const ty_question *question, uint32_t ranks,
                                   ty_workload *workload, ty_error *error)
@@ -356,7 +357,7 @@ static ty_status check_unmeasured(const ty_question *question, uint32_t ranks,
     else if (status != TY_OK)
         status = ty_fail(error, status, "%s", detail.message);
 done:
-    q.workload = NULL; /* not ours */
+    q.workload = NULL; /* owned by the caller */
     q.profile = NULL;
     ty_question_inputs_clear(&q);
     return status;
@@ -364,7 +365,7 @@ done:
 
 /* ---- The device that what is trained is for ------------------------------------------------- */
 
-/* Where replicas take local steps the devices of the cluster are those that the network is for. */
+/* If replicas take local steps, the cluster's devices are the deployment devices. */
 static ty_status cap_memory(const ty_question *question, ty_question_inputs *q, ty_error *error)
 {
     const uint32_t devices = ty_cluster_device_count(q->cluster);

@@ -1,20 +1,20 @@
 /**
  * @file question.h
- * What the words of a question mean. Internal to study/.
+ * Interprets the texts of a question. Internal to study/.
  */
 #ifndef TY_STUDY_QUESTION_H
 #define TY_STUDY_QUESTION_H
 
 #include "ty_study.h"
 
-/** What `fix` and the rest of a question ask the planner for. TY_EINVAL names the key.
- *  @param texts gets storage that must outlive the options */
+/** Planner options for `fix` and the rest of a question. TY_EINVAL names the key. @param texts gets
+ * storage that must outlive the options */
 ty_status ty_plan_options_of(const ty_question *question, const ty_question_inputs *inputs,
                              ty_fix_texts *texts, ty_plan_options *out,
                              ty_error *error) TY_MUST_CHECK;
 
-/** The variant that keeps the question's budget; of a question without one nothing (bits 0).
- * @return as ty_budget_open and ty_deploy */
+/** The variant within the question's budget; bits 0 for a question without one. @return as
+ * ty_budget_open and ty_deploy */
 ty_status ty_question_deploy(const ty_question *question, const ty_question_inputs *inputs,
                              ty_deployment *out, ty_error *error) TY_MUST_CHECK;
 
@@ -25,16 +25,15 @@ typedef enum ty_objective {
     TY_ENERGY,
     TY_OBJECTIVE_COUNT
 } ty_objective;
-/** "throughput" and the like; NULL is throughput. TY_EINVAL has the nearest. */
+/** An objective by its name, "throughput" by default (NULL). TY_EINVAL names the nearest. */
 ty_status ty_objective_find(const char *name, ty_objective *out, ty_error *error) TY_MUST_CHECK;
 
 /** TY_EINVAL: no workload, or no cluster. */
 ty_status ty_question_check_inputs(const ty_question *question, ty_error *error) TY_MUST_CHECK;
 
-/** Whether a question has a sense, as far as that is known without searching: its words, and what
- * is fixed against workload, devices and stack. Only how many devices there are on which hosts
- * counts, not what they can do: a machine can be asked about before it is measured.
- * @return as ty_question_plan; TY_OK where only the search tells */
+/** Checks a question without a search: its texts, and its pins against workload, devices and
+ * framework. Uses only the number of devices per host, not their rates, so it also works before a
+ * machine is measured. @return as ty_question_plan; TY_OK if only the search can tell */
 ty_status ty_question_check(const ty_question *question, const ty_question_inputs *inputs,
                             ty_error *error) TY_MUST_CHECK;
 
@@ -55,7 +54,7 @@ static inline bool ty_watch_listens(const ty_watch *watch)
 {
     return watch != NULL && watch->note != NULL;
 }
-/** A line to whoever listens. */
+/** Sends a line to the watch. */
 void ty_watch_note(const ty_watch *watch, const char *format, ...) TY_PRINTF(2, 3);
 
 #endif

@@ -1,5 +1,5 @@
-/* What to change where a question has no plan: changes are asked of the planner, one after the
- * other, until one has an answer. */
+/* Suggests a change if a question has no plan: tries changes one after the other until the planner
+ * finds a plan. */
 #include "question.h"
 #include "vary.h"
 
@@ -7,7 +7,7 @@
 #include <stdio.h>
 #include <string.h>
 
-/* Pins that may take memory, in the order in which they are given up: what costs the least first.
+/* Pins that may cost memory, in the order in which they are dropped: the cheapest first.
  */
 static const char *const given_up[] = {
     "recompute",  "zero",       "sp",        "micro_batch", "tp",       "schedule",
@@ -16,7 +16,7 @@ static const char *const given_up[] = {
     "compress",   "embeddings", "algorithm", "cycle",       "priority"};
 enum { GIVEN_UP = sizeof given_up / sizeof *given_up };
 
-/* So many times as many devices are looked at: 2, 4, ... */
+/* Doublings of the devices to try: 2, 4, ... */
 #define MOST_DOUBLINGS 8
 
 typedef struct search {
@@ -36,10 +36,8 @@ void ty_remedy_clear(ty_remedy *remedy)
     *remedy = (ty_remedy){0};
 }
 
-/* Asks a question; where it has a plan, that is the remedy.
- * @param words  that name the change
- * @param answer [out] what became of it: TY_OK, TY_EINFEASIBLE or TY_EINVAL
- * @return other failures */
+/* Tries a question; if it has a plan, that is the suggestion. @param words  description of the
+ * change @param answer [out] TY_OK, TY_EINFEASIBLE or TY_EINVAL @return other failures */
 static ty_status ask(search *s, const ty_vary_point *point, bool is_open, const char *words,
                      ty_status *answer)
 {
@@ -49,7 +47,7 @@ static ty_status ask(search *s, const ty_vary_point *point, bool is_open, const 
     ty_error detail = {0};
     ty_status status = TY_OK;
 
-    question.top = 0; /* the estimate will do */
+    question.top = 0; /* an estimate is enough */
     question.given = NULL;
     if (!is_open)
         status = ty_question_open(&question, s->watch, &opened, &detail);
@@ -66,7 +64,7 @@ static ty_status ask(search *s, const ty_vary_point *point, bool is_open, const 
     } else if (status == TY_ENOMEM || status == TY_EINTERRUPTED) {
         status = ty_fail(s->error, status, "%s", detail.message);
     } else {
-        status = TY_OK; /* that is no remedy */
+        status = TY_OK; /* no suggestion */
     }
     ty_question_inputs_clear(&opened);
     return status;
@@ -74,7 +72,7 @@ static ty_status ask(search *s, const ty_vary_point *point, bool is_open, const 
 
 /* ---- Without pins -------------------------------------------------------------------------- */
 
-/* `fix` without what `left_out` has a bit for; what that is goes to `said`. */
+/* `fix` without the keys with a bit in `left_out`; appends these to `said`. */
 static void leave_out(const char *fix, uint32_t left_out, ty_text *rest, ty_text *said)
 {
     for (const char *item = fix; *item != '\0';) {
@@ -93,7 +91,7 @@ static void leave_out(const char *fix, uint32_t left_out, ty_text *rest, ty_text
     }
 }
 
-/* @param system false: none is asked for either */
+/* @param system false: drops the system too */
 static ty_status ask_without(search *s, uint32_t left_out, bool has_system, ty_status *answer)
 {
     ty_vary_point point = {.question = *s->question};
@@ -121,7 +119,7 @@ done:
     return status;
 }
 
-/* One pin at a time; then one more each time. */
+/* Drops one pin at a time, then cumulatively. */
 static ty_status give_up_pins(search *s)
 {
     uint32_t pinned = 0, left_out = 0;
@@ -160,7 +158,7 @@ static ty_status ask_batch_of(search *s, uint32_t batch, ty_status *answer)
     return ask(s, &point, true, words, answer);
 }
 
-/* The next batch that the devices share; then halves. */
+/* The next batch that the devices divide, then halves. */
 static ty_status ask_batch(search *s)
 {
     const uint32_t devices = ty_cluster_device_count(s->inputs->cluster);
@@ -181,16 +179,16 @@ static double least_devices(const ty_question *question, const ty_question_input
     double state_bytes, reserve = TY_USUAL_MEMORY_RESERVE;
     const ty_status status = ty_question_memory_reserve(question, &reserve, NULL);
 
-    (void)status; /* it was read before the question was asked */
+    (void)status; /* checked before */
     return ty_least_devices(inputs->workload, inputs->cluster, inputs->stack, 0, reserve,
                             &state_bytes);
 }
 
-/* Twice as many hosts, and twice as many again, from where parameters, gradients and optimizer
- * state have room. */
+/* Doubles the hosts repeatedly, from the number at which parameters, gradients and optimizer states
+ * fit. */
 static ty_status ask_devices(search *s, bool keeps_pins)
 {
-    /* Hosts that a line says, a fabric's in each of its leaves; 0: none that can be varied. */
+    /* Hosts in a line, per leaf for a fabric; 0: not variable. */
     const char *word = strstr(s->question->cluster, "host:");
     unsigned long long hosts = word == NULL ? ty_cluster_host_count(s->inputs->cluster) : 0;
     const uint32_t devices = ty_cluster_device_count(s->inputs->cluster);
@@ -225,7 +223,7 @@ static ty_status ask_devices(search *s, bool keeps_pins)
         ty_vary_point_clear(&point);
         TY_TRY(status);
         if (answer == TY_EINVAL || answer == TY_EPARSE)
-            break; /* so many cannot be asked it, and more neither */
+            break; /* this number is invalid, and so are larger ones */
     }
     return status;
 }
@@ -241,7 +239,7 @@ ty_status ty_question_remedy(const ty_question *question, const ty_question_inpu
 
     *out = (ty_remedy){0};
     if (ty_question_deploy(question, inputs, &deployment, NULL) != TY_OK)
-        return TY_OK; /* what trains it changes nothing of the network */
+        return TY_OK; /* the precision does not affect the model here */
     if (has_room) {
         TY_CHECK(give_up_pins(&s), status, done);
         if (!s.is_found && question->system != NULL)

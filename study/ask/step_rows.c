@@ -1,5 +1,5 @@
-/* Step times as people keep them: tables of layouts with a figure each, as comma-separated values
- * or JSON, and what a figure says of a plan's step. */
+/* Tables of measured steps, as CSV or JSON: one layout and figure per row, and the conversion of a
+ * figure to a step time. */
 #include "fit.h"
 
 #include "costing.h"
@@ -24,7 +24,7 @@ static const char *const units[TY_STEP_UNIT_COUNT] = {"step_s",
                                                       "samples_per_s_per_device",
                                                       "mfu"};
 
-/* What columns may be called beside the units and the keys of --fix. */
+/* Column names, in addition to the units and the keys of --fix. */
 static const char *const words[] = {"name", "workload",  "cluster", "global_batch",
                                     "seq",  "precision", "fix"};
 #define WORD_COUNT (sizeof words / sizeof words[0])
@@ -123,7 +123,7 @@ void ty_step_rows_clear(ty_step_rows *rows)
     *rows = (ty_step_rows){0};
 }
 
-/* A row that is being read: keys of --fix one by one. */
+/* State of reading a row: keys of --fix one by one. */
 typedef struct reading {
     ty_step_row row;
     ty_text fix;
@@ -146,7 +146,7 @@ static ty_status fail_column(const char *place, const char *name, ty_error *erro
         close != NULL ? "'?" : "");
 }
 
-/* One field of a row; an empty one says nothing. */
+/* Reads one field of a row; ignores an empty one. */
 static ty_status read_field(reading *r, const char *key, const char *value, ty_error *error)
 {
     const struct {
@@ -210,7 +210,7 @@ static ty_status end_row(reading *r, ty_step_rows *out, ty_error *error)
     TY_TRY(ty_check_memory(grown != NULL, error));
     out->rows = grown;
     out->rows[out->count++] = r->row;
-    r->row = (ty_step_row){0}; /* given away */
+    r->row = (ty_step_row){0}; /* ownership moved */
     return TY_OK;
 }
 
@@ -234,7 +234,7 @@ typedef struct lines {
     uint32_t number;
 } lines;
 
-/* The next that is neither blank nor a comment. */
+/* The next line that is neither blank nor a comment. */
 static bool next_line(lines *l)
 {
     while (*l->rest != '\0') {
@@ -254,8 +254,8 @@ static bool next_line(lines *l)
     return false;
 }
 
-/* A field: as it stands, or in quotes, in which two quotes are one. (RFC 4180)
- * @return false behind the last, or where it is too long */
+/* Reads a field, plain or in quotes, in which two quotes are one. (RFC 4180) @return false after
+ * the last, or if it is too long */
 static bool next_field(const lines *l, size_t *at, char out[FIELD_ROOM])
 {
     size_t length = 0;

@@ -39,7 +39,7 @@ static void write_all(int fd, const char *bytes, size_t length)
     }
 }
 
-/* The child's life; does not return. */
+/* Runs the child; does not return. */
 static void live(const ty_sweep *work, uint32_t index, int fd)
 {
     ty_text result = {0};
@@ -57,7 +57,7 @@ static void live(const ty_sweep *work, uint32_t index, int fd)
         write_all(fd, result.data != NULL ? result.data : "", result.length);
     else
         write_all(fd, error.message, strlen(error.message));
-    /* No exit handlers: they belong to the parent's life. */
+    /* No exit handlers: they belong to the parent. */
     _exit(0);
 }
 
@@ -99,7 +99,7 @@ static ty_status lost(const ty_sweep *work, uint32_t index, int how, ty_error *e
     return work->lose(work->context, index, words, error);
 }
 
-/* The child has closed its pipe: what it said, or how it died. */
+/* After the child closed its pipe: its result, or the reason of its death. */
 static ty_status finish(pool *p, uint32_t slot, ty_error *error)
 {
     piece done = p->pieces[slot];
@@ -120,7 +120,7 @@ static ty_status finish(pool *p, uint32_t slot, ty_error *error)
     return status;
 }
 
-/* Reads what children say until one has ended; slots are looked at from the last, as finishing one
+/* Reads the children's pipes until one has ended; goes from the last slot, since finishing one
  * moves the last into its place. */
 static ty_status listen_once(pool *p, ty_error *error)
 {

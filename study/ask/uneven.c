@@ -1,4 +1,4 @@
-/* Numbers that divide badly, and what divides better: asked of the planner like any question. */
+/* Finds uneven splits and better ones, by planning each like any question. */
 #include "question.h"
 
 #include <math.h>
@@ -11,7 +11,7 @@ typedef struct uneven_search {
     const ty_plan *plan;
 } uneven_search;
 
-/* Samples a second of the best plan with `how`; 0 where there is none. */
+/* Samples per second of the best plan with `how`; 0 if there is none. */
 static ty_status ask(const uneven_search *u, const ty_plan_options *how, double *samples_per_s,
                      ty_error *error)
 {
@@ -31,8 +31,8 @@ static ty_status ask(const uneven_search *u, const ty_plan_options *how, double 
 
 /* ---- The batch over the devices ------------------------------------------------------------- */
 
-/* The multiples of `step` on both sides of `count`, unless it is one, that are neither half of it
- * nor less, nor twice it or more. */
+/* Adds the multiples of `step` around `count`, unless it is one itself, between half and twice of
+ * it, both excluded. */
 static void add_multiples(uint32_t count, uint32_t step, uint32_t *near, uint32_t *near_count)
 {
     const uint32_t below = count / step * step;
@@ -72,7 +72,7 @@ static ty_status look_at_batch(uneven_search *u, ty_uneven *out, ty_error *error
         return TY_OK;
     add_multiples(batch, devices, near, &near_count);
     add_multiples(batch, largest_divisor(devices, batch / 4), near, &near_count);
-    /* On each side the best. */
+    /* The best on each side. */
     for (int side = 0; side < 2; side++) {
         double most = 0;
         for (uint32_t i = 0; i < near_count; i++) {
@@ -116,7 +116,7 @@ static ty_status stage_loss(const uneven_search *u, double *share, ty_error *err
         for (uint32_t i = 0; i < program->stages[s].instruction_count; i++)
             if (program->stages[s].instructions[i].stream == TY_STREAM_COMPUTE)
                 seconds += costs->instructions[s][i].seconds;
-        seconds /= u->plan->stages[s].replicas; /* each makes its micro-batches */
+        seconds /= u->plan->stages[s].replicas; /* each replica runs its own micro-batches */
         sum += seconds;
         most = fmax(most, seconds);
     }
@@ -132,26 +132,26 @@ static ty_status look_at_blocks(uneven_search *u, ty_uneven *out, ty_error *erro
     const uint32_t stages = u->plan->stage_count;
     ty_plan_options how = u->how;
     ty_uneven found = {.parts = stages};
-    double fullest; /* stage, in blocks */
+    double fullest; /* blocks of the largest stage */
     const uint32_t *starts;
     uint32_t head, near[2] = {0, 0};
 
-    if (ty_plan_actors(u->plan) > 0) /* who divide episodes, not blocks */
+    if (ty_plan_actors(u->plan) > 0) /* these split episodes, not blocks */
         return TY_OK;
-    for (uint32_t s = 0; s < stages; s++) /* unlike ones are where their replicas have it */
+    for (uint32_t s = 0; s < stages; s++) /* replicas balance unequal stages */
         if (stages == 1 || u->plan->stages[s].replicas != u->plan->stages[0].replicas)
             return TY_OK;
     found.count = ty_workload_blocks(u->plan->workload, &starts, &head);
-    found.count -= head != TY_NO_LAYER; /* what lies behind all blocks is none */
+    found.count -= head != TY_NO_LAYER; /* the part after all blocks is no block */
     if (found.count % stages == 0)
         return TY_OK;
     TY_TRY(stage_loss(u, &found.lost_share, error));
-    /* Of stages that differ by more than blocks do, what follows from the division. */
+    /* Limits the loss to the share that follows from the split of blocks. */
     fullest = ceil((double)found.count / stages);
     found.lost_share = fmin(found.lost_share, 1 - found.count / (stages * fullest));
     if (found.lost_share <= TY_UNEVEN_SHARE)
         return TY_OK;
-    /* The search has tried every number of stages, unless one was asked for. */
+    /* The search has tried every number of stages, unless one is pinned. */
     if (how.pipeline_stages > 0 && ty_plan_virtual_stages(u->plan) == 1 && how.replicas == NULL) {
         near[0] = largest_divisor(found.count, stages);
         near[0] = 2 * near[0] > stages ? near[0] : 0;
@@ -193,7 +193,7 @@ ty_status ty_question_uneven(const ty_question *question, const ty_question_inpu
     TY_CHECK(look_at_blocks(&u, &plan->uneven[TY_UNEVEN_BLOCKS], error), status, done);
 done:
     ty_fix_texts_clear(&texts);
-    /* What was found so far stands; the answer does not wait. */
+    /* Keeps the results so far. */
     return status == TY_EINTERRUPTED ? TY_OK : status;
 }
 
@@ -215,7 +215,7 @@ ty_status ty_question_answer(const ty_question *question, const ty_watch *watch,
     TY_CHECK(ty_question_plan(&own, &inputs, watch, &plan, error), status, cleanup);
     TY_CHECK(ty_question_uneven(&own, &inputs, watch, plan, error), status, cleanup);
     *out = plan;
-    plan = NULL; /* given away */
+    plan = NULL; /* ownership moved */
 
 cleanup:
     ty_plan_free(plan);

@@ -1,4 +1,4 @@
-/* What-if: keys set to other values, in the question and in the cluster's figures. */
+/* What-if: sets keys to other values, in the question and in the cluster's figures. */
 #include "vary.h"
 
 #include <stddef.h>
@@ -33,7 +33,7 @@ static ty_status keep(ty_vary_point *point, ty_text *text, const char **out, ty_
     return status;
 }
 
-/* The caller's text may be gone when the point is opened. */
+/* Copies a text, as the caller may free it before the point is opened. */
 static ty_status copy(ty_vary_point *point, const char *text, const char **out, ty_error *error)
 {
     *out = ty_arena_strdup(point->texts, text);
@@ -60,7 +60,7 @@ static ty_status set_objective(ty_vary_point *point, const char *value, ty_error
     return status == TY_OK ? ty_objective_find(value, &ignored, error) : status;
 }
 
-/* Adds KEY=VALUE to words of the question. */
+/* Adds KEY=VALUE to a text of the question. */
 static ty_status append(ty_vary_point *point, const char **words, const char *between,
                         const char *key, const char *value, ty_error *error)
 {
@@ -167,10 +167,10 @@ static ty_status parse_count(const char *text, double *value, ty_error *error)
 }
 
 typedef struct figure {
-    const char *key; /* with a point at its end: a name may follow */
+    const char *key; /* with a final dot: a name may follow */
     ty_cluster_part part;
-    const char *field; /* as ty_cluster_edit has it */
-    /* NULL: only factors make sense, as there are several rates */
+    const char *field; /* as for ty_cluster_edit */
+    /* NULL: only factors are valid, as there are several rates */
     ty_status (*parse)(const char *text, double *value, ty_error *error);
     bool needs_name;
 } figure;
@@ -190,7 +190,7 @@ static const figure figures[] = {
     {"storage.capacity.", TY_PART_STORAGE, "capacity_bytes", parse_bytes, false},
 };
 
-/* What stands behind the key of a figure: "" or a name; NULL: that is no key of it. */
+/* The part after the key of a figure: "" or a name; NULL: not its key. */
 static const char *name_behind(const figure *f, const char *key)
 {
     const size_t length = strlen(f->key);

@@ -11,7 +11,7 @@
 #define TY_VARY_MOST_KEYS 16
 
 typedef struct ty_vary_point {
-    ty_question question; /* texts lie in `texts` or are the base's */
+    ty_question question; /* its texts are in `texts` or in the base */
     ty_arena *texts;
     ty_cluster_edit edits[TY_VARY_MOST_KEYS];
     uint32_t edit_count;
@@ -22,8 +22,8 @@ ty_status ty_vary_point_new(const ty_question *base, ty_vary_point *point,
                             ty_error *error) TY_MUST_CHECK;
 void ty_vary_point_clear(ty_vary_point *point);
 
-/** TY_EINVAL: no such key (with the nearest), or a value that this key cannot have. Neither
- * text needs to outlive the call. */
+/** TY_EINVAL: unknown key (names the nearest), or an invalid value for it. Neither text needs to
+ * outlive the call. */
 ty_status ty_vary_set(ty_vary_point *point, const char *key, const char *value,
                       ty_error *error) TY_MUST_CHECK;
 

@@ -1,5 +1,5 @@
-/* What if: the best plan for every combination of values, rows in their order whatever the number
- * of processes. */
+/* What-if: the best plan for every combination of values; the order of rows does not depend on the
+ * number of processes. */
 #include "question.h"
 #include "sweep.h"
 #include "ty_json.h"
@@ -15,7 +15,7 @@ struct ty_whatif {
     const ty_question *question;
     const ty_whatif_axis *axes;
     uint32_t axis_count, row_count, done_count;
-    ty_cluster *cluster;    /* while it runs: that of the question, where rows do not change it */
+    ty_cluster *cluster;    /* while it runs: the question's, if rows do not change it */
     char **rows;            /* [row_count]: an object of JSON in one line; NULL: not done yet */
     const ty_watch *watch;  /* while it runs */
     ty_whatif_taken *taken; /* likewise */
@@ -52,7 +52,7 @@ static ty_status set_point(const ty_whatif *w, uint32_t row, ty_vary_point *poin
         const bool is_whole =
             strcmp(w->axes[a].key, "cluster") == 0 || strcmp(w->axes[a].key, "workload") == 0;
         ty_error detail = {0};
-        /* These go first: other keys change them, in whatever order they were asked for. */
+        /* These go first, whatever their order: other keys change them. */
         if (is_whole != (i < w->axis_count))
             continue;
         status = ty_vary_set(point, w->axes[a].key, ty_whatif_value(w, row, a), &detail);
@@ -102,7 +102,7 @@ ty_status ty_whatif_new(const ty_question *question, const ty_whatif_axis *axes,
     }
     if (status == TY_OK) {
         *out = w;
-        w = NULL; /* given away */
+        w = NULL; /* ownership moved */
     }
 done:
     ty_whatif_free(w);
@@ -134,7 +134,7 @@ static void put_values(const ty_whatif *w, uint32_t row, ty_json_writer *out)
     ty_json_close(out, '}');
 }
 
-/* Dollars an hour of all devices, those that stay idle too; 0: not known. */
+/* Dollars per hour of all devices, including idle ones; 0: unknown. */
 static ty_status price_of(const ty_cluster *cluster, const ty_cost_question *question, double *out,
                           ty_error *error)
 {
@@ -182,7 +182,7 @@ static void put_answer(const ty_plan *plan, const ty_cluster *cluster, double pr
     ty_json_put_string(w, "provenance", ty_provenance_name(plan->provenance));
 }
 
-/* Why there is no plan. What was lost may be had another time, where there is more memory. */
+/* Reason for no plan. A lost row may succeed later with more free memory. */
 static void put_reason(const ty_whatif *w, uint32_t row, const char *reason, ty_status status,
                        ty_json_writer *out)
 {
@@ -196,8 +196,8 @@ static void put_reason(const ty_whatif *w, uint32_t row, const char *reason, ty_
     ty_json_close(out, '}');
 }
 
-/* In a child. "Nothing fits", "this makes no sense" and "that takes more memory than there is" are
- * answers; an unreadable file is not. */
+/* In a child. "Nothing fits", "invalid" and "out of memory" are answers; an unreadable file is a
+ * failure. */
 static ty_status do_row(void *context, uint32_t row, ty_text *result, ty_error *error)
 {
     const ty_whatif *w = context;
@@ -234,7 +234,7 @@ done:
 
 /* ---- The document -------------------------------------------------------------------------- */
 
-/* What rows depend on beside their values: a document may be taken only where it is the same. */
+/* Inputs of rows other than their values: a document is only reusable if they are the same. */
 static const json_field question_fields[] = {
     {"workload", JSON_TEXT, JSON_AT(ty_question, workload)},
     {"cluster", JSON_TEXT, JSON_AT(ty_question, cluster)},
@@ -384,7 +384,7 @@ static ty_status take_row(void *context, uint32_t row, const char *result, ty_er
     return w->taken != NULL ? w->taken(w->context, w, error) : TY_OK;
 }
 
-/* The others go on. */
+/* The other rows continue. */
 static ty_status lose_row(void *context, uint32_t row, const char *how, ty_error *error)
 {
     ty_text reason = {0}, result = {0};
@@ -413,8 +413,8 @@ static bool is_measured_here(const ty_whatif *w)
     return ty_cluster_is_local(w->question->cluster, &ranks);
 }
 
-/* Opens the cluster once for all rows, which share it, where none of them asks for another. What
- * cannot be opened is for the rows to tell. */
+/* Opens the cluster once for all rows to share, unless a row changes it. The rows report it if it
+ * cannot be opened. */
 static ty_status open_cluster(ty_whatif *w, ty_error *error)
 {
     ty_vary_point point = {0};

@@ -122,7 +122,7 @@ ty_status ty_prices_open(const char *text, ty_prices *out, ty_error *error)
             TY_CHECK(read_item(item + strspn(item, " "), &prices, error), status, cleanup);
     }
     *out = prices;
-    prices = (ty_prices){0}; /* given away */
+    prices = (ty_prices){0}; /* ownership moved */
 
 cleanup:
     ty_prices_clear(&prices);

@@ -408,7 +408,7 @@ ty_status catalogue_load(catalogue **out, ty_error *error)
     for (size_t i = 0; i < sizeof files / sizeof files[0]; i++)
         TY_CHECK(load_file(c, &files[i], error), status, cleanup);
     *out = c;
-    c = NULL; /* given away */
+    c = NULL; /* ownership moved */
 cleanup:
     catalogue_free(c);
     return status;

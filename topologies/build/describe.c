@@ -830,7 +830,7 @@ static ty_status parse(description *d, const char *name, ty_cluster **out, ty_er
         goto cleanup;
     }
     *out = cluster;
-    cluster = NULL; /* given away */
+    cluster = NULL; /* ownership moved */
 cleanup:
     builder_close(&b);
     ty_cluster_free(cluster);
@@ -933,7 +933,7 @@ ty_status ty_catalogue_list(char ***names, uint32_t *count, ty_error *error)
     qsort(list, filled, sizeof *list, compare_strings);
     *names = list;
     *count = filled;
-    list = NULL; /* given away */
+    list = NULL; /* ownership moved */
 cleanup:
     for (uint32_t i = 0; list != NULL && i < filled; i++)
         ty_free(list[i]);

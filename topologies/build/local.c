@@ -124,7 +124,7 @@ ty_status ty_cluster_local(uint32_t ranks, const ty_profile *profile, ty_cluster
     }
     TY_CHECK(ty_cluster_finish(cluster, &problem, error), status, cleanup);
     *out = cluster; /* a star has no problems */
-    cluster = NULL; /* given away */
+    cluster = NULL; /* ownership moved */
 cleanup:
     ty_cluster_free(cluster);
     return status;

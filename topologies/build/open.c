@@ -163,7 +163,7 @@ ty_status ty_cluster_open(const char *text, const ty_profile *local, ty_cluster 
     TY_CHECK(open_plain(line, local, &cluster, error), status, cleanup);
     TY_CHECK(ty_cluster_describe_storage(cluster, text, error), status, cleanup);
     *out = cluster;
-    cluster = NULL; /* given away */
+    cluster = NULL; /* ownership moved */
 cleanup:
     ty_cluster_free(cluster);
     ty_free(line);

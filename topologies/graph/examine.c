@@ -233,7 +233,7 @@ ty_status ty_cluster_examine(const ty_cluster *cluster, ty_finding **out, uint32
     qsort(f.list, f.count, sizeof *f.list, compare_findings);
     *out = f.list;
     *count = f.count;
-    f.list = NULL; /* given away */
+    f.list = NULL; /* ownership moved */
 cleanup:
     ty_free(f.list);
     return status;

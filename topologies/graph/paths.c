@@ -50,7 +50,7 @@ ty_status ty_cluster_path(const ty_cluster *cluster, uint32_t from_device, uint3
                          .links = r.links,
                          .bandwidth_bytes_per_s = r.bandwidth_bytes_per_s,
                          .latency_s = r.latency_s};
-        r.links = NULL; /* given away */
+        r.links = NULL; /* ownership moved */
     }
     router_clear(&r);
     return status;

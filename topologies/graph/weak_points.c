@@ -444,7 +444,7 @@ ty_status ty_cluster_weak_points(const ty_cluster *cluster, ty_weak_point **poin
     TY_CHECK(ty_check_memory(w.points != NULL, error), status, cleanup);
     *points = w.points;
     *count = w.count;
-    w.points = NULL; /* given away */
+    w.points = NULL; /* ownership moved */
 cleanup:
     ty_free(starts);
     ty_free(w.order);

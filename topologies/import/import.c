@@ -118,10 +118,10 @@ ty_status import_with(const catalogue *c, const char *text, size_t length, const
     TY_CHECK(ty_text_take(&im.notes, &noted, error), status, cleanup);
     if (notes != NULL) {
         *notes = (ty_import_notes){.format = format->name, .text = noted};
-        noted = NULL; /* given away */
+        noted = NULL; /* ownership moved */
     }
     *out = im.cluster;
-    im.cluster = NULL; /* given away */
+    im.cluster = NULL; /* ownership moved */
 cleanup:
     builder_close(&im.builder);
     ty_cluster_free(im.cluster);

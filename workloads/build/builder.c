@@ -178,7 +178,7 @@ ty_status ty_builder_finish(ty_builder *builder, ty_workload **out, ty_error *er
     TY_CHECK(ty_workload_check(builder->workload, builder->workload->name, error), status, cleanup);
     TY_CHECK(ty_workload_index_make(builder->workload, error), status, cleanup);
     *out = builder->workload;
-    builder->workload = NULL; /* given away */
+    builder->workload = NULL; /* ownership moved */
 
 cleanup:
     ty_builder_free(builder);

@@ -397,7 +397,7 @@ ty_status ty_workload_open(const char *name_or_path, ty_workload **out, ty_error
         TY_CHECK(ty_workload_set_image_size(workload, overrides.height, overrides.width, error),
                  status, cleanup);
     *out = workload;
-    workload = NULL; /* given away */
+    workload = NULL; /* ownership moved */
 
 cleanup:
     ty_workload_free(workload);

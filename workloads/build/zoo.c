@@ -103,7 +103,7 @@ static ty_status build_config(const ty_zoo_reader *reader, ty_workload **out)
     workload->global_batch = how.batch;
     workload->optimizer = how.optimizer;
     *out = workload;
-    workload = NULL; /* given away */
+    workload = NULL; /* ownership moved */
 
 cleanup:
     ty_workload_free(workload);

@@ -79,7 +79,7 @@ ty_status ty_gunzip(const char *path, char **bytes, size_t *length, ty_error *er
     ty_free(*bytes);
     *bytes = out;
     *length = used;
-    out = NULL; /* given away */
+    out = NULL; /* ownership moved */
 
 cleanup:
     inflateEnd(&stream);

@@ -266,7 +266,7 @@ static ty_status read(ty_import_source *source, ty_workload **out)
     TY_CHECK(note_origin(source, workload), status, cleanup);
     TY_CHECK(ty_workload_check(workload, source->path, source->error), status, cleanup);
     *out = workload;
-    workload = NULL; /* given away */
+    workload = NULL; /* ownership moved */
 cleanup:
     ty_workload_free(workload);
     return status;

@@ -94,7 +94,7 @@ static ty_status search(config *c, const char *asked, is_type is_it, ty_json_doc
                 ty_text_append(types, type, strlen(type) + 1);
             else if (is_it(asked, type)) {
                 *out = document;
-                document = NULL; /* given away */
+                document = NULL; /* ownership moved */
             }
         }
         ty_json_free(document);

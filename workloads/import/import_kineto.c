@@ -444,7 +444,7 @@ static ty_status fill_times(trace *t, ty_profile *p)
             (ty_layer_time){.signature = t->sums[i].name,
                             .micro_batch = 1,
                             .forward_s = t->sums[i].seconds / (double)t->sums[i].count};
-        t->sums[i].name = NULL; /* given away */
+        t->sums[i].name = NULL; /* ownership moved */
         p->layer_time_count = i + 1;
     }
     for (uint32_t i = 0; i < t->collective_count; i++) {
@@ -476,7 +476,7 @@ static ty_status build(trace *t, ty_profile **out)
     }
     TY_CHECK(fill_times(t, p), status, cleanup);
     *out = p;
-    p = NULL; /* given away */
+    p = NULL; /* ownership moved */
 
 cleanup:
     ty_profile_free(p);
@@ -569,7 +569,7 @@ ty_status ty_profile_import_kineto(const char *path, ty_profile **out, ty_import
     TY_CHECK(build(t, &profile), status, cleanup);
     TY_CHECK(note(t, report, is_cut), status, cleanup);
     *out = profile;
-    profile = NULL; /* given away */
+    profile = NULL; /* ownership moved */
 
 cleanup:
     if (status != TY_OK)

@@ -631,7 +631,7 @@ static ty_status read(ty_import_source *source, ty_workload **out)
     TY_CHECK(ty_settings_model(source, "megatron", &pairs, true, &workload), status, done);
     TY_CHECK(note_unread(source, &pairs), status, done);
     *out = workload;
-    workload = NULL; /* given away */
+    workload = NULL; /* ownership moved */
 done:
     ty_workload_free(workload);
     ty_import_report_clear(&report);

@@ -215,7 +215,7 @@ ty_status ty_import_as(const ty_import_format *const *formats, size_t count, con
         goto cleanup;
     }
     *out = workload;
-    workload = NULL; /* given away */
+    workload = NULL; /* ownership moved */
     if (report != NULL) {
         *report = source.report;
         source.report = (ty_import_report){0};

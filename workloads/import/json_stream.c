@@ -49,7 +49,7 @@ ty_status ty_json_stream_open(const char *path, ty_json_stream **out, ty_error *
         goto cleanup;
     }
     *out = s;
-    s = NULL; /* given away */
+    s = NULL; /* ownership moved */
 
 cleanup:
     ty_json_stream_close(s);

@@ -166,7 +166,7 @@ ty_status ty_profile_of_trace(const ty_profile *trace, const ty_workload *worklo
     TY_CHECK(match_all(&m), status, cleanup);
     TY_CHECK(note(&m, report), status, cleanup);
     *out = m.profile;
-    m.profile = NULL; /* given away */
+    m.profile = NULL; /* ownership moved */
 
 cleanup:
     ty_profile_free(m.profile);

@@ -270,7 +270,7 @@ static ty_status find_kind(reading *r)
     }
     r->out->words = document;
     r->kind = ty_json_root(document);
-    document = NULL; /* given away */
+    document = NULL; /* ownership moved */
 done:
     ty_json_free(document);
     return status;
@@ -514,7 +514,7 @@ ty_status ty_training_config_load(const char *path, const char *model, uint64_t 
     if (config.data > 0) /* whatever the cluster has */
         TY_CHECK(set_batch(&config, 0, error), status, cleanup);
     *out = config;
-    config = (ty_training_config){0}; /* given away */
+    config = (ty_training_config){0}; /* ownership moved */
 
 cleanup:
     ty_training_config_clear(&config);
