@@ -59,7 +59,7 @@ static ty_status add_run(const char *path, const char *kept, ty_json_writer *wri
 
 /* ---- Resuming ----------------------------------------------------------------------------------
  *
- * Beside the checkpoint lies what each phase that is over has measured: phase-1.json, and so on. */
+ * The results of finished phases are stored next to the checkpoint: phase-1.json, and so on. */
 
 #define KEPT_SIZE (PATH_MAX + 32)
 

@@ -100,7 +100,7 @@ static ty_status look_at_batch(uneven_search *u, ty_uneven *out, ty_error *error
 
 /* ---- Blocks over stages --------------------------------------------------------------------- */
 
-/* By which share of the slowest position's computing the mean one computes less. */
+/* Compute loss of uneven stages: 1 - mean / maximum over pipeline ranks. */
 static ty_status stage_loss(const uneven_search *u, double *share, ty_error *error)
 {
     ty_status status = TY_OK;

@@ -1,4 +1,4 @@
-/* Which batch, and which learning rate with it. */
+/* Chooses the batch and its learning rate. */
 #include "convergence_catalogue.h"
 
 #include <math.h>
@@ -44,7 +44,7 @@ static ty_status check_options(const ty_batch_option *options, uint32_t count, t
     return TY_OK;
 }
 
-/* The option of least time for `steps` exact steps at a noise scale. */
+/* The option with the least time for `steps` exact steps at a noise scale. */
 static uint32_t best_option(const ty_convergence *task, const ty_batch_option *options,
                             uint32_t count, double steps, double noise, double *time_s)
 {

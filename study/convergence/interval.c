@@ -1,4 +1,4 @@
-/* Figures with an interval: positive, and more nearly log-normal than anything else. */
+/* Positive figures with an interval, treated as log-normal. */
 #include "ty_convergence.h"
 
 #include <math.h>

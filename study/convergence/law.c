@@ -3,8 +3,8 @@
 
 #include <math.h>
 
-/* The search for N goes this far beyond the batches that were tried: there the law is flat, or a
-   straight line, to a per cent. */
+/* The search for N extends this far beyond the tried batches, where the law is constant or linear
+ * to 1 %. */
 #define NOISE_RANGE 100.0
 #define GOLDEN_SECTION 0.6180339887498949
 #define GOLDEN_STEPS 80 /* 0.618^80: below rounding */
@@ -15,7 +15,7 @@ double ty_convergence_steps(const ty_convergence *task, double batch)
            ty_temperature_multiplier(task, batch).expected;
 }
 
-/* exp(c change), c being the cost of the calibration's temperature. */
+/* exp(c change), where c is the cost of the calibration's temperature. */
 static ty_interval cost_of(const ty_convergence *task, double change)
 {
     const ty_interval *cost = &task->temperature_cost;
@@ -27,7 +27,7 @@ static ty_interval cost_of(const ty_convergence *task, double change)
                          exp(change * (change > 0 ? cost->high : cost->low))};
 }
 
-/* Of the rule's rate, over the calibration's. */
+/* Temperature at the rule's rate, over the calibration's. */
 static double temperature(const ty_convergence *task, double batch)
 {
     return (task->batch + task->noise_scale_samples) / (batch + task->noise_scale_samples);
@@ -63,7 +63,7 @@ ty_interval ty_convergence_samples(const ty_convergence *task, double batch)
 
 /* ---- Fitting ----------------------------------------------------------------------------- */
 
-/* The best log E for a log N, and the weighted mean square of what is left. */
+/* The best log E for a log N, and the weighted mean square of the residuals. */
 static double residual(const ty_convergence_point *points, uint32_t count, double log_noise,
                        double *log_minimum)
 {
@@ -81,7 +81,7 @@ static double residual(const ty_convergence_point *points, uint32_t count, doubl
     return squares / weights;
 }
 
-/* Source: Kiefer 1953; the mean square has one minimum in log N, since the law bends one way. */
+/* Source: Kiefer 1953; the mean square has one minimum in log N, since the law is convex. */
 static double golden_section(const ty_convergence_point *points, uint32_t count, double low,
                              double high)
 {

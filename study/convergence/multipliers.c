@@ -1,4 +1,4 @@
-/* What late and compressed gradients cost in steps. */
+/* Cost of stale and compressed gradients in steps. */
 #include "convergence_catalogue.h"
 
 #include <math.h>
@@ -122,7 +122,7 @@ static ty_status find_compressor(const ty_convergence_catalogue *c, const char *
                    close != NULL ? "; did you mean " : "", close != NULL ? close : "");
 }
 
-/* From measured figures of one or the other kind of compressor. */
+/* From measured figures of an unbiased compressor, or of one with error feedback. */
 static ty_status measured_multiplier(const ty_convergence *task, double batch,
                                      const ty_compressor_effect *effect, ty_interval *out,
                                      ty_error *error)

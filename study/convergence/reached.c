@@ -1,4 +1,4 @@
-/* The law through figures that somebody else reached: points as words, and what they say. */
+/* Fits the law to published figures: parses points, fits and writes. */
 #include "ty_convergence.h"
 
 #include <math.h>

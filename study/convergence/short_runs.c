@@ -1,11 +1,11 @@
-/* What short runs tell of long ones: how much a change lengthens training, how noise grows. */
+/* Estimates from short runs: the factor of a change on steps, and the growth of noise. */
 #include "ty_convergence.h"
 
 #include <math.h>
 
 enum { LEAST_STEPS = 64, PARTS = 8 };
-/* Of the noise: single estimates scatter by as much as they are, which enough of them average out
- * to less than seeds differ by. */
+/* Single noise estimates scatter by about 100 %. The mean of this many varies less than seeds
+ * do. */
 enum { ENOUGH_ESTIMATES = 8, PART_ESTIMATES = 16 };
 
 static double mean(const double *values, uint32_t from, uint32_t to)
@@ -35,8 +35,8 @@ static double log_ratio(const double *losses, const double *changed, uint32_t co
     return sum;
 }
 
-/* Standard error of the log of the mean of losses from..to: what the logs of its parts scatter
- * about a line in the log of the step. */
+/* Standard error of the log of the mean of losses from..to: from the scatter of its parts' logs
+ * around a line in the log of the step. */
 static double mean_error(const double *losses, uint32_t from, uint32_t to)
 {
     double x[PARTS], y[PARTS], x_mean = 0, y_mean = 0, xx = 0, xy = 0, left = 0;
@@ -126,7 +126,7 @@ void ty_noise_parts(const ty_noise_sample *samples, uint32_t count, uint32_t par
                                   (uint32_t)((uint64_t)count * (p + 1) / parts));
 }
 
-/* Of those that say something; NaN where none does. */
+/* Mean of the valid scales; NaN if there is none. */
 static double mean_scale(const double *scales, uint32_t from, uint32_t to)
 {
     double sum = 0;
@@ -159,7 +159,7 @@ ty_status ty_noise_over_run(const ty_noise_sample *samples, uint32_t count, doub
         return ty_fail(error, TY_EINFEASIBLE,
                        "%u estimates leave no signal or no noise: average over more steps", count);
     *noise_scale = mean_of_all;
-    *growth = last > first ? pow(last / first, 2) : 1; /* NaN: none that could be told */
+    *growth = last > first ? pow(last / first, 2) : 1; /* NaN: not measurable */
     *log_deviation = count < ENOUGH_ESTIMATES ? sqrt(1.0 / count - 1.0 / ENOUGH_ESTIMATES) : 0;
     return TY_OK;
 }

@@ -1,4 +1,4 @@
-/* Reading tasks: from study/catalogue/convergence.json and from calibration files. */
+/* Reads tasks from study/catalogue/convergence.json and from calibration files. */
 #include "convergence_catalogue.h"
 #include "ty_json.h"
 
@@ -77,7 +77,8 @@ ty_status ty_convergence_from_json(const ty_json *object, ty_convergence **out, 
     ty_convergence *t = ty_alloc(1, sizeof *t);
 
     TY_TRY(ty_check_memory(t != NULL, error));
-    ty_json_ignore(object, "workload"); /* whose task it usually is; of interest in the catalogue */
+    ty_json_ignore(object,
+                   "workload"); /* the workload with this task; used only in the catalogue */
     TY_CHECK(ty_record_read_all(object, &task_record, t, NULL, error), status, cleanup);
     if (t->smallest_batch > t->largest_batch) {
         status = ty_json_fail(object, error, "a smallest batch not above the largest");
@@ -139,7 +140,7 @@ cleanup:
     return status;
 }
 
-/* The first task whose `key` is `value`; NULL where there is none. */
+/* The first task whose `key` is `value`; NULL if there is none. */
 static const ty_json *find_task(const ty_convergence_catalogue *c, const char *key,
                                 const char *value)
 {
@@ -263,7 +264,7 @@ static ty_status read_effects(const ty_json *root, ty_convergence *t, ty_error *
 
 static ty_status from_calibration(const char *path, ty_convergence **out, ty_error *error)
 {
-    /* Other results of a calibration run, which others read. */
+    /* Other results of a calibration run, read elsewhere. */
     static const char *const others[] = {
         "environment", "date",    "collectives",     "noise", "proposal",
         "provenance",  "machine", "steps_to_target", "notes"};

@@ -1,4 +1,4 @@
-/* Rates of failure, storage and power that no cluster file says. */
+/* Failure rates, storage and power figures that cluster files lack. */
 #include "economics_catalogue.h"
 
 #include <float.h>

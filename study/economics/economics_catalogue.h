@@ -1,6 +1,6 @@
 /**
  * @file economics_catalogue.h
- * study/catalogue/economics.json. Internal to study/economics/.
+ * Reads study/catalogue/economics.json. Internal to study/economics/.
  */
 #ifndef TY_STUDY_ECONOMICS_CATALOGUE_H
 #define TY_STUDY_ECONOMICS_CATALOGUE_H

@@ -1,4 +1,4 @@
-/* Checkpoints against failures. */
+/* Checkpoint interval and goodput under failures. */
 #include "ty_economics.h"
 
 #include <math.h>
@@ -31,7 +31,7 @@ static double best_interval_s(double write_s, double mtbf_s)
     return sqrt(2 * write_s * mtbf_s) * (1 + sqrt(ratio) / 3 + ratio / 9) - write_s;
 }
 
-/* Share of an interval that is lasting work; equation 20 for one interval. */
+/* Goodput of an interval; equation 20 for one interval. */
 static double goodput(double work_s, double write_s, double restart_s, double mtbf_s)
 {
     if (isinf(work_s))
@@ -52,7 +52,7 @@ ty_status ty_failures(const ty_failure_question *q, ty_failure_outlook *out, ty_
     interval_s = q->checkpoint_interval_s;
     if (!(interval_s > 0))
         interval_s = best_interval_s(q->checkpoint_write_s, result.system_mtbf_s);
-    if (!(interval_s > 0)) /* checkpoints cost nothing: they are written all the time */
+    if (!(interval_s > 0)) /* checkpoints are free: they are written continuously */
         result.goodput =
             isinf(result.system_mtbf_s) ? 1 : exp(-q->restart_s / result.system_mtbf_s);
     else

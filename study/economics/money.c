@@ -1,4 +1,4 @@
-/* What a second of a cluster costs, in money and in energy. */
+/* Cost of a cluster per second, in money and in energy. */
 #include "economics_catalogue.h"
 #include "prices.h"
 
@@ -9,8 +9,8 @@
 #define SECONDS_PER_HOUR 3600.0
 #define JOULES_PER_KWH 3.6e6
 
-/* Rated power of all hosts; 0 where neither a host nor its devices have one.
- * @param device_w of a device, instead of the ratings of hosts and devices; 0: not given */
+/* Rated power of all hosts; 0 if neither a host nor its devices have one. @param device_w power per
+ * device, instead of all ratings; 0: not specified */
 static double rated_power_w(const ty_cluster *cluster, double host_overhead, double device_w)
 {
     double sum = 0;
@@ -41,7 +41,7 @@ static double power_at(double rated_w, double idle, double busy, double load)
     return rated_w * (idle + (busy - idle) * load);
 }
 
-/* The price of all devices per hour, its kind and its note. Neighbours are mostly alike. */
+/* Price of all devices per hour, its kind and its note. Looks up runs of equal devices once. */
 static ty_status add_prices(const ty_cluster *cluster, const ty_prices *prices,
                             ty_cluster_rates *out, double *hour_usd, ty_error *error)
 {

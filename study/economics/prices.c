@@ -6,7 +6,7 @@
 
 #define MOST_PRICE 1e6
 #define MOST_ROWS 10000
-#define LIST_PRICE "on-demand" /* the kind of hosts' prices in the catalogue of clusters */
+#define LIST_PRICE "on-demand" /* kind of the hosts' prices in the cluster catalogue */
 
 void ty_prices_clear(ty_prices *prices)
 {
@@ -36,7 +36,7 @@ ty_status ty_read_or_factor(const char *text, const char *unit, const char *opti
                    unit[0] != '\0' ? " of " : "", unit);
 }
 
-/* A kind that some price has, by its name or the start of it. */
+/* Finds a kind of price by its name or a prefix. */
 static ty_status find_kind(const char *word, ty_prices *prices, ty_error *error)
 {
     const char *kinds[32] = {LIST_PRICE}, *kind;
@@ -133,7 +133,7 @@ cleanup:
 
 /* ---- One price --------------------------------------------------------------------------- */
 
-/* The first row of a host or device, of the kind that is wanted. */
+/* The first row of a host or device, of the requested kind. */
 static ty_status find_row(const ty_prices *prices, const char *name, ty_price *out, ty_error *error)
 {
     for (size_t i = 0; i < ty_json_size(prices->rows); i++) {

@@ -1,6 +1,6 @@
 /**
  * @file prices.h
- * Prices of devices: as given in a question, of hosts in a cluster, and of
+ * Prices of devices: from a question, from hosts of a cluster, and from
  * study/catalogue/prices.json. Internal to study/economics/.
  */
 #ifndef TY_STUDY_PRICES_H
@@ -12,14 +12,14 @@
 
 typedef struct ty_price {
     double usd_per_device_hour;
-    char kind[24]; /* "": no price is known */
+    char kind[24]; /* "": unknown price */
     char note[200];
 } ty_price;
 
 typedef struct ty_prices {
     ty_json_document *document; /* of the catalogue */
     const ty_json *rows, *sources;
-    char kind[24]; /* the only one wanted; "": any */
+    char kind[24]; /* requested kind; "": any */
     uint32_t given_count;
     struct {
         char *device; /* NULL: every one */
@@ -27,13 +27,12 @@ typedef struct ty_prices {
     } given[TY_MOST_GIVEN_PRICES];
 } ty_prices;
 
-/** @param text as ty_cost_question.price has it; NULL: the catalogue's
+/** @param text as in ty_cost_question.price; NULL: the catalogue's
  *  @param out clear with ty_prices_clear, also after a failure */
 ty_status ty_prices_open(const char *text, ty_prices *out, ty_error *error) TY_MUST_CHECK;
 void ty_prices_clear(ty_prices *prices);
 
-/** @param host NULL: nothing is known of the host
- *  @param host_devices of that host, which share its price */
+/** @param host NULL: unknown @param host_devices number of devices that share the host's price */
 ty_status ty_price_of(const ty_prices *prices, const ty_host_type *host, uint32_t host_devices,
                       const ty_device_type *device, ty_price *out, ty_error *error) TY_MUST_CHECK;
 

@@ -1,4 +1,4 @@
-/* A plan by everything a decision may turn on. */
+/* Scores a plan: time, cost, energy and failures. */
 #include "economics_catalogue.h"
 #include "prices.h"
 
@@ -6,21 +6,21 @@
 #include <stdio.h>
 #include <string.h>
 
-/* How far a predicted step time is off, as a deviation of its log. Data sheets: mean error of the
+/* Error of a predicted step time, as a deviation of its log. Data sheets: mean error of the
    one-device figures in docs/results/README.md; profiles: docs/results/own-runs.md. */
 static const struct {
     ty_provenance provenance;
     double log_deviation;
 } step_deviations[] = {{TY_MEASURED, 0.12}, {TY_CALIBRATED, 0.2}, {TY_DATASHEET, 0.35}};
 
-#define OPTIMIZER_ELEMENT_BYTES 4 /* state numbers are fp32 */
+#define OPTIMIZER_ELEMENT_BYTES 4 /* optimizer states are fp32 */
 #define SECONDS_PER_HOUR 3600.0
 #define SECONDS_PER_DAY 86400.0
 #define SECONDS_PER_YEAR (365.25 * SECONDS_PER_DAY)
 #define JOULES_PER_MWH 3.6e9
 #define MILLION 1e6
-#define INPUT_TOLERANCE 0.02 /* of the step: by which input may miss it and still bind it */
-#define RATE_TOLERANCE 0.01  /* between a learning rate and the rule's, before it is told */
+#define INPUT_TOLERANCE 0.02 /* of the step: input within this margin still limits it */
+#define RATE_TOLERANCE 0.01  /* between a learning rate and the rule's, for a note */
 
 ty_score_question ty_score_question_default(void)
 {
@@ -98,12 +98,13 @@ ty_status ty_failure_question_of(const ty_plan *plan, const ty_cluster *cluster,
         return TY_OK;
     TY_TRY(ty_read_or_factor(asked, "", "failure-rate", &rate, &is_factor, error));
     out->device_mtbf_s = is_factor ? out->device_mtbf_s / rate : SECONDS_PER_YEAR / rate;
-    out->host_mtbf_s = is_factor ? out->host_mtbf_s / rate : HUGE_VAL; /* counted with devices */
+    out->host_mtbf_s =
+        is_factor ? out->host_mtbf_s / rate : HUGE_VAL; /* included in the devices' rate */
     return TY_OK;
 }
 
-/* The compressor that most of the gradient goes through, as the first bucket of its kind has it;
-   rows lose nothing and are not counted. */
+/* The compressor of the largest share of the gradient, as in its first bucket; ignores the lossless
+ * "rows". */
 static ty_compression compression_of(const ty_plan *plan)
 {
     uint64_t bytes[TY_COMPRESSION_COUNT] = {0};
@@ -124,7 +125,7 @@ static ty_compression compression_of(const ty_plan *plan)
     return firsts[most];
 }
 
-/* Mean delay in updates. */
+/* Mean staleness in updates. */
 static double delay_of(const ty_plan *plan, const ty_score_question *q)
 {
     const uint32_t stages = plan->stage_count;
@@ -141,9 +142,9 @@ static double delay_of(const ty_plan *plan, const ty_score_question *q)
     return sum / stages;
 }
 
-/* The cost of another learning rate than the rule's for the batch: one that is named, or that of
- * the plan's recipe. It is 1 for a task whose rate is not known, since its figures and the priors
- * of compressors and late gradients are of tuned rates. */
+/* Cost of a learning rate other than the rule's for the batch: a specified one, or that of the
+ * plan's recipe. It is 1 for a task with an unknown rate, since its figures and the priors of
+ * compressors and staleness assume tuned rates. */
 static ty_status score_rate(const ty_plan *plan, const ty_score_question *q, ty_score *s,
                             ty_error *error)
 {
@@ -247,7 +248,7 @@ ty_status ty_cost_question_samples(const ty_cost_question *question, const ty_wo
     return TY_OK;
 }
 
-/* A training of the length that was asked for; of none it stays 0. */
+/* Cost of a training of the requested length; 0 without one. */
 static ty_status score_length(const ty_plan *plan, const ty_score_question *q,
                               const ty_cluster_rates *rates, ty_score *s, ty_error *error)
 {

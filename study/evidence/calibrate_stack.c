@@ -1,4 +1,4 @@
-/* Stacks of one's own: what a log says of the network, and what is written of a fit. */
+/* Custom framework files: the network of a log, and the output of a fit. */
 #include "fit.h"
 
 #include <math.h>
@@ -15,7 +15,7 @@ ty_status ty_fit_add_log(ty_fit *fit, const ty_collective_log *log, const ty_clu
                        "found %u ranks in the log, expected at most the %u devices of cluster "
                        "\"%s\"",
                        log->ranks, ty_cluster_device_count(cluster), ty_cluster_name(cluster));
-    if (hosts == 0) /* filled one after the other */
+    if (hosts == 0) /* ranks fill hosts in order */
         hosts = ty_cluster_device_host(cluster, log->ranks - 1) + 1;
     for (uint32_t i = 0; i < log->row_count; i++) {
         const ty_collective_log_row *row = &log->rows[i];
@@ -32,7 +32,7 @@ ty_status ty_fit_add_log(ty_fit *fit, const ty_collective_log *log, const ty_clu
 
 /* ---- The stack ------------------------------------------------------------------------------- */
 
-/* Letters of the device in "DEVICE:KEY" of a constant that was fitted; 0: it has none. */
+/* Length of the device in the "DEVICE:KEY" of a fitted constant; 0: none. */
 static size_t device_length(const ty_fit_constant *constant)
 {
     const char *colon = constant->is_fitted ? strchr(constant->name, ':') : NULL;
@@ -50,7 +50,7 @@ static bool is_first_of_device(const ty_fit_constant *constants, uint32_t c)
     return true;
 }
 
-/* @param from where in its name the key begins */
+/* @param from start of the key in its name */
 static void constant_to_json(const ty_fit_constant *constant, size_t from, const char *source,
                              ty_json_writer *w)
 {

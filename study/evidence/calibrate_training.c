@@ -1,10 +1,9 @@
 /*
- * Short trainings on this machine tell how a task converges.
- * Data-parallel runs to the target, one for each seed, give the steps it takes and the gradient
- * noise; the first steps of each, done again with each compressor and with late gradients, tell
- * what those cost: weights at the start and samples are the same, so that the losses of the runs
- * differ by the change alone. So does the first half at half the learning rate: what the noise
- * costs at the full one.
+ * Measures the convergence of a task by short trainings on this machine. Data-parallel runs to the
+ * target, one per seed, give the number of steps and the gradient noise. The first steps of each,
+ * repeated with each compressor and with stale gradients, give the cost of these. Initial weights
+ * and samples are the same, so the losses differ only by the change. The first half at half the
+ * learning rate gives the cost of noise at the full rate.
  */
 #include "question.h"
 
@@ -17,11 +16,11 @@
 
 #define PLAIN "pp=1,tp=1,compression=none"
 #define SHORT_SHARE 4 /* short runs are a quarter as long as the run to the target */
-#define SHORTEST 64   /* what ty_loss_stretch asks for */
+#define SHORTEST 64   /* minimum of ty_loss_stretch */
 #define LEAST_RANKS 2 /* replicas whose gradients differ */
-/* The run at half the rate takes two steps for each of the others'. It goes half the way, since
- * what rates differ by in the first steps is not yet what noise costs: as many steps as the run
- * that it is set beside. */
+/* The run at half the rate takes two steps per step of the others. It covers half the distance,
+ * with as many steps as the run it is compared to: in the first steps, the difference between rates
+ * is not yet the cost of noise. */
 #define SLOW_STEPS 2
 
 /* ---- One run ------------------------------------------------------------------------------- */
@@ -33,7 +32,7 @@ typedef struct calibration {
     ty_calibration *out;
 } calibration;
 
-/* What the planner makes of a batch with what --fix would say. */
+/* Plans a batch with pins in --fix syntax. */
 static ty_status plan_make(const calibration *c, const char *fix, uint32_t batch, uint64_t seed,
                            ty_plan **out, ty_error *error)
 {
@@ -47,13 +46,13 @@ static ty_status plan_make(const calibration *c, const char *fix, uint32_t batch
     question.top = 0;
     question.learning_rate = 0;
     status = ty_question_plan(&question, &c->inputs, c->watch, out, error);
-    /* The recipe of a changed plan applies to the rate of the plain runs. */
+    /* The recipe of a changed plan applies to the plain runs' rate. */
     if (status == TY_OK && c->asked->question.learning_rate > 0)
         ty_plan_set_learning_rate(*out, c->asked->question.learning_rate);
     return status;
 }
 
-/* Trains: to the target where `steps` is 0. Takes the plan. */
+/* Trains, to the target if `steps` is 0. Takes the plan. */
 static ty_status train(const calibration *c, ty_plan *plan, uint32_t steps, ty_run **out,
                        ty_error *error)
 {
@@ -84,8 +83,8 @@ cleanup:
     return status;
 }
 
-/* Whether a failure costs a measurement, and not the calibration: a training that diverges, a
- * target that is reached too early to compare or not at all, a change that cannot be planned. */
+/* Whether a failure drops one measurement and not the calibration: a training that diverges, a
+ * target reached too early to compare or not at all, a change without a plan. */
 static bool is_passed_over(ty_status status)
 {
     return status == TY_EINFEASIBLE || status == TY_EINVAL || status == TY_EBACKEND ||
@@ -132,7 +131,7 @@ static int by_step(const void *left, const void *right)
     return (a->step > b->step) - (a->step < b->step);
 }
 
-/* Runs are of different lengths: estimates are put in order by their share of the run. */
+/* Runs have different lengths, so estimates are sorted by their share of the run. */
 static ty_status samples_add(calibration *c, const ty_run *run, ty_error *error)
 {
     const double scale = (double)UINT32_MAX / run->step_count;
@@ -178,7 +177,7 @@ done:
     return status;
 }
 
-/* Seeds that do not reach the target are left out, as long as one does. */
+/* Leaves out seeds that do not reach the target, if at least one does. */
 static ty_status runs_to_target(calibration *c, ty_error *error)
 {
     const uint64_t first = c->asked->question.seed;
@@ -200,7 +199,7 @@ static ty_status runs_to_target(calibration *c, ty_error *error)
     return TY_OK;
 }
 
-/* ---- What the runs tell of the task -------------------------------------------------------- */
+/* ---- Convergence from the runs ------------------------------------------------------------- */
 
 static ty_status describe(const calibration *c, ty_convergence *t, const ty_plan *plan,
                           ty_error *error)
@@ -223,7 +222,7 @@ done:
     return status;
 }
 
-/* Where the gradients say nothing of it, a batch as large as the noise scale is a guess. */
+/* If the gradients give no estimate, assumes a noise scale equal to the batch. */
 static ty_status noise_measure(calibration *c, ty_convergence *t, double *log_deviation,
                                ty_error *error)
 {
@@ -270,11 +269,11 @@ done:
 
 /* ---- The cost of noise ----------------------------------------------------------------------- */
 
-/* A figure that is measured with a seed. */
+/* Measures a figure with one seed. */
 typedef ty_status (*seed_measure)(const calibration *c, uint32_t index, void *context,
                                   ty_interval *out, ty_error *error);
 
-/* Measures it with each seed, and takes the mean of those that tell something. */
+/* Measures it with each seed, and takes the mean of the valid results. */
 static ty_status seeds_measure(const calibration *c, seed_measure measure, void *context,
                                ty_interval *mean, ty_error *error)
 {
@@ -298,8 +297,8 @@ done:
     return status;
 }
 
-/* Losses of a run's seed at a part of its learning rate, one for each of the run's steps: the mean
- * of those that go as far. @param losses [out, steps] */
+/* Losses of a run's seed at a fraction of its learning rate, one per step of the run: the mean over
+ * as many steps as cover the same distance. @param losses [out, steps] */
 static ty_status slow_losses(const calibration *c, uint32_t index, uint32_t steps, double *losses,
                              ty_error *error)
 {
@@ -343,7 +342,7 @@ static ty_status temperature_stretch(const calibration *c, uint32_t index, void 
     return status;
 }
 
-/* Where it cannot be told, steps follow the noise scale alone. */
+/* Without a result, steps depend only on the noise scale. */
 static ty_status temperature_measure(calibration *c, ty_error *error)
 {
     ty_interval factor;
@@ -364,12 +363,12 @@ static ty_status temperature_measure(calibration *c, ty_error *error)
 
 /* ---- Changes ------------------------------------------------------------------------------- */
 
-/* A plan that differs from the runs', and what it did to their losses. */
+/* A changed plan and its effect on the losses. */
 typedef struct change {
     const char *fix;
     ty_interval factor;       /* on steps */
-    double steps, distortion; /* mean over seeds, of the steps compared; NaN: nothing was lost */
-    uint32_t runs;            /* that were compared */
+    double steps, distortion; /* mean over seeds and compared steps; NaN: lossless */
+    uint32_t runs;            /* number of compared runs */
 } change;
 
 static uint32_t short_steps(const ty_run *run)
@@ -379,7 +378,7 @@ static uint32_t short_steps(const ty_run *run)
 }
 
 /* Losses to compare a change with: the plain run's, or those of a short run with the optimizer that
- * the change's recipe sets. What that optimizer costs, scores count by its rate. */
+ * the change's recipe sets. Scores include the cost of that optimizer through its rate. */
 static ty_status reference(const calibration *c, uint32_t index, const ty_plan *changed,
                            uint32_t steps, ty_run **own, const double **losses, ty_error *error)
 {
@@ -398,7 +397,7 @@ static ty_status reference(const calibration *c, uint32_t index, const ty_plan *
     return status;
 }
 
-/* The factor on steps by the losses beside one run's. */
+/* Factor on steps from the losses, compared to one run's. */
 static ty_status change_stretch(const calibration *c, uint32_t index, void *context,
                                 ty_interval *factor, ty_error *error)
 {
@@ -491,9 +490,9 @@ done:
     return status;
 }
 
-/* Two stages that update after each micro-batch, as asynchronous as it gets: the first is one
- * update late, the second none. Where the workload or the ranks do not divide so, replicas that are
- * a step late; where training does not stand it, it stays unknown. */
+/* Two stages that update after each micro-batch, the most asynchronous plan: staleness is one
+ * update in the first, none in the second. If the workload or the ranks cannot be split like that,
+ * replicas with a staleness of one step. If training diverges, the cost stays unknown. */
 static ty_status staleness_measure(calibration *c, ty_error *error)
 {
     double delay = ty_staleness_delay(TY_STALENESS_WEIGHT_STASHING, 2);
@@ -529,7 +528,7 @@ static ty_status staleness_measure(calibration *c, ty_error *error)
 /* ---- What to do with it -------------------------------------------------------------------- */
 
 /* One batch: the learning rate by the rule, the steps by the law, the step time by the planner.
- * Batches that cannot be planned are passed over. */
+ * Skips batches without a plan. */
 static ty_status row_add(calibration *c, uint32_t batch, ty_error *error)
 {
     ty_calibration_batch *row = &c->out->batches[c->out->batch_count];
@@ -578,7 +577,7 @@ static void put_noise(const ty_calibration *c, ty_json_writer *w)
     ty_json_open(w, "noise", '{');
     ty_json_put_uint(w, "estimates", c->sample_count);
     ty_noise_parts(c->samples, c->sample_count, TY_NOISE_PARTS, scales);
-    ty_json_open_flat(w, "scale_samples", '['); /* parts of the run, in order */
+    ty_json_open_flat(w, "scale_samples", '['); /* scales of consecutive parts of the run */
     for (uint32_t p = 0; p < TY_NOISE_PARTS; p++)
         if (isnan(scales[p]))
             ty_json_put_null(w, NULL);

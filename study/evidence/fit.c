@@ -1,5 +1,5 @@
-/* Constants of a stack from measurements: rows, the minimum, rows left out, what is worth fitting.
- * fit.h has the method. */
+/* Fits constants of a framework to measurements: rows, minimization, cross-validation, choice of
+ * constants. fit.h has the method. */
 #include "fit.h"
 
 #include "costing.h"
@@ -16,8 +16,8 @@ enum { DIMENSIONS = TY_FIT_MOST_CONSTANTS, STEPS = 40, ANSWERS = 64 };
 #define WALKED_STEPS 3
 #define DIFFERENCE 0.02  /* of the logarithm, for derivatives */
 #define SMALL_ERROR 0.01 /* below it errors count as squares */
-#define MANY_ROWS 180    /* of more the loss looks at as many, evenly */
-/* A further constant has to take so much of the left-out error away: a share, and in itself. */
+#define MANY_ROWS 180    /* above it, the loss uses this many, evenly spaced */
+/* A further constant must reduce the left-out error by these amounts, relative and absolute. */
 #define LEAST_GAIN_SHARE 0.05
 #define LEAST_GAIN 0.002
 #define REASON_SIZE 160
@@ -46,18 +46,18 @@ const char *const ty_fit_collective_constants[] = {"host_link_share", "network_s
 typedef struct entry {
     ty_fit_row shown;
     char *name, *group;
-    /* A step. */
+    /* Step: */
     ty_question_inputs inputs;
     ty_plan *plan;
     ty_program *program;
     ty_network_cache *networks;
-    /* A collective. */
+    /* Collective: */
     ty_group_network network;
     ty_collective_kind kind;
     uint64_t bytes;
-    /* Kernels of a step. */
+    /* Kernels of a step: */
     ty_traced_kind traced;
-    /* What it took by constants that were tried before: folds begin alike. */
+    /* Cache of results for earlier constants: folds start from the same ones. */
     struct answer {
         double values[DIMENSIONS], seconds;
     } answers[ANSWERS]; /* the oldest is overwritten */
@@ -69,13 +69,13 @@ typedef struct constant {
     const ty_stack_constant *constant;
     double *was, *is, *tried; /* in the fit's stacks */
     ty_fit_constant shown;
-    double base, x; /* what it starts from; the logarithm of what it is over that */
+    double base, x; /* start value; log of the current value over it */
     char reason[REASON_SIZE];
 } constant;
 
 struct ty_fit {
-    ty_stack *stack;  /* as it was */
-    ty_stack *fitted; /* with what was fitted */
+    ty_stack *stack;  /* the original */
+    ty_stack *fitted; /* with the fitted constants */
     ty_stack *trial;
     double prior;
     bool is_by_device;
@@ -161,7 +161,7 @@ static ty_status grow(ty_fit *fit, ty_error *error)
     return TY_OK;
 }
 
-/* NaN where the stack's figures make no answer. */
+/* NaN if the constants give no answer. */
 static double seconds_of(entry *e, ty_stack *stack)
 {
     ty_costs *costs = NULL;
@@ -193,7 +193,7 @@ static double seconds_of(entry *e, ty_stack *stack)
     return summary.step_time_s;
 }
 
-/* Takes what is in `e`, also on failure. */
+/* Takes ownership of `e`'s contents, also on failure. */
 static ty_status add(ty_fit *fit, entry *e, const ty_measurement *m, ty_error *error)
 {
     char fold[16];
@@ -376,18 +376,18 @@ failed:
 
 /* ---- The minimum ----------------------------------------------------------------------------- */
 
-/* What is minimised: over some rows, some constants, as they are or, with `slopes`, as straight
- * lines through what they are. */
+/* Objective to minimize over some constants and rows, exactly or, with `slopes`, linearized at the
+ * current constants. */
 typedef struct problem {
     ty_fit *fit;
     const uint32_t *rows; /* [row_count] */
     uint32_t row_count;
     uint32_t dimensions;
     uint32_t chosen[DIMENSIONS]; /* [dimensions] of the fit's constants */
-    const double *slopes;        /* [constants of the fit][rows of the fit]; NULL: as they are */
+    const double *slopes;        /* [constants of the fit][rows of the fit]; NULL: exact */
     const double *known;         /* [rows of the fit] log errors at the constants' x, with slopes */
-    double *errors, *moved;      /* [row_count] room */
-    double *jacobian;            /* [dimensions][row_count] room */
+    double *errors, *moved;      /* [row_count] scratch */
+    double *jacobian;            /* [dimensions][row_count] scratch */
 } problem;
 
 static double limited(const constant *c, double x)
@@ -395,7 +395,7 @@ static double limited(const constant *c, double x)
     return fmin(fmax(c->base * exp(x), c->constant->minimum), c->constant->maximum);
 }
 
-/* The trial stack: as it was, but for these constants. */
+/* Sets the trial framework: the original with these constants changed. */
 static void set(ty_fit *fit, uint32_t dimensions, const uint32_t *chosen, const double *x)
 {
     for (uint32_t c = 0; c < fit->constant_count; c++)
@@ -483,7 +483,7 @@ static void solve(uint32_t n, double a[DIMENSIONS][DIMENSIONS], double b[DIMENSI
     }
 }
 
-/* One step of Gauss and Newton with weights that make least squares least absolute errors. */
+/* One Gauss-Newton step, weighted so that least squares minimizes absolute errors. */
 static bool improve(problem *p, double *x)
 {
     double a[DIMENSIONS][DIMENSIONS] = {{0}}, b[DIMENSIONS] = {0}, least;
@@ -532,12 +532,12 @@ static void minimise(problem *p, double *x)
 
 /* ---- Rows left out --------------------------------------------------------------------------- */
 
-/* Room for a problem, with lists of the rows that the loss looks at: all that are fitted to, or of
- * many every so-manieth. */
+/* Scratch for a problem, with lists of the rows in the loss: all fitted rows, or every k-th one if
+ * there are many. */
 typedef struct workroom {
     problem problem;
     uint32_t *fitted, fitted_count; /* [fitted_count] */
-    uint32_t *kept;                 /* [fitted_count] those of a problem without a group */
+    uint32_t *kept;                 /* [fitted_count] rows of a problem without a group */
     double *slopes, *known;
 } workroom;
 
@@ -580,7 +580,7 @@ static ty_status open_room(ty_fit *fit, workroom *room, ty_error *error)
     return TY_OK;
 }
 
-/* To all rows that are looked at. */
+/* Fits to all rows in the loss. */
 static void fit_all(workroom *room, double *x)
 {
     room->problem.rows = room->fitted;
@@ -588,7 +588,7 @@ static void fit_all(workroom *room, double *x)
     minimise(&room->problem, x);
 }
 
-/* To those without a group, starting from x, which stays. */
+/* Fits to the rows without a group, starting from x, which is unchanged. */
 static void fit_without(workroom *room, const char *group, const double *x,
                         double found[DIMENSIONS])
 {
@@ -600,13 +600,13 @@ static void fit_without(workroom *room, const char *group, const double *x,
             room->kept[kept++] = room->fitted[i];
     memcpy(found, x, room->problem.dimensions * sizeof *found);
     if (kept == 0)
-        memset(found, 0, room->problem.dimensions * sizeof *found); /* nothing is known then */
+        memset(found, 0, room->problem.dimensions * sizeof *found); /* no rows to fit */
     room->problem.rows = room->kept;
     room->problem.row_count = kept;
     minimise(&room->problem, found);
 }
 
-/* Whether a row is the first of its group, of the rows [0, i]. */
+/* Whether row i is the first of its group. */
 static bool is_first_of_group(const ty_fit *fit, size_t i)
 {
     for (size_t j = 0; j < i; j++)
@@ -615,8 +615,8 @@ static bool is_first_of_group(const ty_fit *fit, size_t i)
     return !fit->rows[i].shown.is_judge;
 }
 
-/* Predicts all rows of each group by what is fitted without it; with slopes by those.
- * @return the mean error of the rows that are looked at */
+/* Predicts the rows of each group by a fit without it; with slopes, linearized. @return the mean
+ * error of the rows in the loss */
 static double leave_out(workroom *room, const double *x)
 {
     problem *p = &room->problem;
@@ -648,7 +648,7 @@ static double leave_out(workroom *room, const double *x)
 
 /* ---- Constants ------------------------------------------------------------------------------- */
 
-/* The device of all rows; NULL: they differ, or are no steps. */
+/* The common device of all rows; NULL: they differ, or are no steps. */
 static const ty_device_type *device_of_rows(const ty_fit *fit)
 {
     const ty_device_type *found = NULL;
@@ -665,7 +665,7 @@ static const ty_device_type *device_of_rows(const ty_fit *fit)
     return found;
 }
 
-/* What a constant that is the device's own starts from; 0: that is not known. */
+/* Start value of a constant of the device; 0: unknown. */
 static double of_device(const ty_fit *fit, const char *key)
 {
     const ty_device_type *device = device_of_rows(fit);
@@ -696,7 +696,7 @@ static double of_device(const ty_fit *fit, const char *key)
     return strcmp(key, "kernel_s") == 0 ? rates.kernel_s : 0;
 }
 
-/* A row's device on which the stack has a figure of its own in place of a constant's; NULL: none.
+/* A row's device whose own figure in the framework replaces a constant; NULL: none.
  */
 static const char *device_with_own(const ty_fit *fit, const ty_stack_constant *known)
 {
@@ -715,7 +715,7 @@ static const char *device_with_own(const ty_fit *fit, const ty_stack_constant *k
     return NULL;
 }
 
-/* Why a factor does not change a constant; "" where it does. */
+/* Reason that a factor does not change a constant; "" if it does. */
 static void find_reason(const ty_fit *fit, constant *c)
 {
     const char *own = strchr(c->name, ':') == NULL ? device_with_own(fit, c->constant) : NULL;
@@ -735,7 +735,7 @@ static void find_reason(const ty_fit *fit, constant *c)
     }
 }
 
-/* A constant's place in each stack; one for the rows' device starts at that device's figure. */
+/* Finds a constant in each framework; one for the rows' device starts at that device's figure. */
 static ty_status find(const ty_fit *fit, constant *c, ty_error *error)
 {
     const ty_device_type *device = device_of_rows(fit);
@@ -759,14 +759,14 @@ static ty_status name_constants(ty_fit *fit, const char *const *names, ty_error 
             return ty_fail(error, TY_EINVAL, "expected at most %d constants", DIMENSIONS);
         *c = (constant){.base = 0};
         snprintf(c->name, NAME_SIZE, "%.60s", names[n]);
-        /* One that may differ by device is the rows' device's, if they all have one. */
+        /* A constant that may differ by device becomes that of the rows' common device, if any. */
         for (uint32_t i = 0; device != NULL && i < TY_STACK_DEVICE_CONSTANTS; i++)
             if (strcmp(ty_stack_constant_at(i)->key, names[n]) == 0)
                 snprintf(c->name, NAME_SIZE, "%.40s:%.50s", device->name, names[n]);
         TY_TRY(find(fit, c, error));
         fit->constant_count++;
     }
-    /* Again, now that no figure for a device is still to be made, which moves the others. */
+    /* Repeats the search, since inserting figures for devices moves the others. */
     for (uint32_t n = 0; n < fit->constant_count; n++) {
         constant *c = &fit->constants[n];
         TY_TRY(find(fit, c, error));
@@ -779,7 +779,7 @@ static ty_status name_constants(ty_fit *fit, const char *const *names, ty_error 
     return TY_OK;
 }
 
-/* d log t / d log c of each row at the constants as they are, and the log errors there. */
+/* d log t / d log c of each row at the current constants, and the log errors there. */
 static void find_slopes(workroom *room)
 {
     problem *p = &room->problem;
@@ -796,7 +796,7 @@ static void find_slopes(workroom *room)
         room->known[room->fitted[i]] = log_error(fit, room->fitted[i]);
     for (uint32_t c = 0; c < fit->constant_count; c++) {
         uint32_t d = 0, dimensions;
-        /* Down from where it cannot go up. */
+        /* Steps down if the constant is at its upper limit. */
         const constant *k = &fit->constants[c];
         const double away = limited(k, k->x + DIFFERENCE) > limited(k, k->x) * (1 + DIFFERENCE / 2)
                                 ? DIFFERENCE
@@ -829,7 +829,7 @@ static void tell(workroom *room)
                 fit->constants[c].shown.told, fabs(room->slopes[c * fit->count + room->fitted[i]]));
 }
 
-/* What callers see of the constants. */
+/* Updates the public view of the constants. */
 static void publish(ty_fit *fit)
 {
     for (uint32_t c = 0; c < fit->constant_count; c++) {
@@ -838,7 +838,7 @@ static void publish(ty_fit *fit)
     }
 }
 
-/* The stack and all rows with what was found. */
+/* Updates the framework and all rows with the result. */
 static void settle(workroom *room, const double *x)
 {
     problem *p = &room->problem;
@@ -916,12 +916,11 @@ done:
     return status;
 }
 
-/* By what constants are proposed; what decides is the left-out error, not by straight lines. */
+/* Measure that proposes constants; the exact left-out error decides. */
 typedef enum measure { BY_LEFT_OUT, BY_LOSS, MEASURES } measure;
 
-/* With `count` further constants, by straight lines: the left-out error, or the loss and what a
- * constant has to be worth to be more than noise (Akaike's: one nat).
- * @param x [dimensions] of those that are chosen */
+/* Linearized measure with `count` further constants: the left-out error, or the loss plus Akaike's
+ * penalty of one nat per constant. @param x [dimensions] of the chosen constants */
 static double measure_with(workroom *room, measure by, const double *x, const uint32_t *further,
                            uint32_t count)
 {
@@ -951,10 +950,8 @@ static bool is_gain(double before, double after)
     return after < before - LEAST_GAIN && after < before * (1 - LEAST_GAIN_SHARE);
 }
 
-/* Of the constants that may be chosen further: the one or the two with which least is left; of two
- * that hide each other neither does much good alone.
- * @param size 1 or 2
- * @return false: none leaves less than there is without */
+/* The best one or two further constants by a measure; of two that mask each other, neither helps
+ * alone. @param size 1 or 2 @return false: none is an improvement */
 static bool best_further(workroom *room, measure by, const double *x, const bool *is_out,
                          uint32_t size, uint32_t best[2])
 {
@@ -978,9 +975,8 @@ static bool best_further(workroom *room, measure by, const double *x, const bool
     return is_found;
 }
 
-/* Takes what is proposed by either measure, if rows that are left out are then predicted better:
- * one constant, or two where these are better still.
- * @return false: none does */
+/* Adds a proposal of either measure if it lowers the left-out error: one constant, or two if these
+ * are better. @return false: none does */
 static bool choose_further(workroom *room, double *x, const bool *is_out, uint32_t most,
                            double *least)
 {
@@ -1016,7 +1012,7 @@ static bool choose_further(workroom *room, double *x, const bool *is_out, uint32
     return true;
 }
 
-/* What was chosen early may have stood for what came later: whatever is not missed goes again. */
+/* Drops constants that later ones have made unnecessary. */
 static void drop_needless(workroom *room, double *x, double *least)
 {
     problem *p = &room->problem;
@@ -1030,7 +1026,7 @@ static void drop_needless(workroom *room, double *x, double *least)
         p->dimensions--;
         fit_all(room, without);
         error = leave_out(room, without);
-        if (!is_gain(error, *least)) { /* as good without it */
+        if (!is_gain(error, *least)) { /* no worse without it */
             room->problem.fit->constants[dropped].x = 0;
             memcpy(x, without, sizeof without);
             *least = error;
@@ -1044,7 +1040,7 @@ static void drop_needless(workroom *room, double *x, double *least)
     }
 }
 
-/* Reasons of those that were not chosen. */
+/* Sets the reasons of constants that were not chosen. */
 static void explain(workroom *room, const double *x, uint32_t most, double least)
 {
     ty_fit *fit = room->problem.fit;
@@ -1116,7 +1112,7 @@ done:
     return status;
 }
 
-/* ---- What was found -------------------------------------------------------------------------- */
+/* ---- Results --------------------------------------------------------------------------------- */
 
 const ty_fit_row *ty_fit_rows(const ty_fit *fit, uint32_t *count)
 {

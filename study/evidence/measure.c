@@ -1,4 +1,4 @@
-/* Measuring this machine through a profile job, and keeping what was measured. */
+/* Measures this machine with a profile job, and caches the profile. */
 #include "busy.h"
 #include "cache.h"
 #include "question.h"
@@ -13,7 +13,7 @@
 #include <time.h>
 #include <unistd.h>
 
-/* What the children that were waited for have computed. */
+/* CPU time of all waited-for children. */
 static double children_cpu_s(void)
 {
     struct rusage used;
@@ -24,7 +24,7 @@ static double children_cpu_s(void)
            (double)used.ru_stime.tv_sec + 1e-6 * (double)used.ru_stime.tv_usec;
 }
 
-/* Whoever computes meanwhile makes all that is measured longer. */
+/* Warns of other processes, whose CPU load slows the measurement. */
 static void warn_of_others(double share, const ty_watch *watch)
 {
     if (share >= TY_BUSY_SHARE)
@@ -109,7 +109,7 @@ cleanup:
     return status;
 }
 
-/* The batch and its halves: what micro-batch sizes a plan of that batch is likely to use. */
+/* The batch and its halves: likely micro-batch sizes of a plan with that batch. */
 static uint32_t usual_sizes(uint32_t batch, uint32_t sizes[6])
 {
     uint32_t count = 0;
@@ -124,7 +124,7 @@ static uint32_t usual_sizes(uint32_t batch, uint32_t sizes[6])
     return count + 1;
 }
 
-/* profile-HOST-WORKLOAD-DIGEST-rRANKS-bBATCH.json: names are there for people, and may be anything.
+/* profile-HOST-WORKLOAD-DIGEST-rRANKS-bBATCH.json: the names are only for readers.
  */
 static ty_status cache_of(const ty_workload *workload, uint32_t ranks, uint32_t batch,
                           ty_cache **out, ty_error *error)
@@ -141,13 +141,13 @@ static ty_status cache_of(const ty_workload *workload, uint32_t ranks, uint32_t 
     return ty_cache_open(name, out, error);
 }
 
-/* Without a cache everything works, only longer: said, and gone on. */
+/* Notes that there is no cache, and continues without it. */
 static void warn_of_cache(const ty_error *trouble, const ty_watch *watch)
 {
     ty_watch_note(watch, "warning: measurements are not kept: %s", trouble->message);
 }
 
-/* What others take right now. */
+/* Current CPU share of other processes. */
 static double others_now(void)
 {
     const struct timespec nap = {0, 200000000};
@@ -159,7 +159,7 @@ static double others_now(void)
     return ty_cpu_clock_read(&to) ? ty_others_share(&from, &to, 0) : 0;
 }
 
-/* One that was kept of a busy machine serves while it is no quieter, and is renewed then. */
+/* A profile cached on a busy machine is used until the machine is quieter, then measured again. */
 static void renew_if_quiet(ty_profile **profile, const ty_watch *watch)
 {
     const double then = *profile != NULL ? (*profile)->others_share : 0;

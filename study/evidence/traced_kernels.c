@@ -1,12 +1,12 @@
-/* What a device spends in kernels of a kind: the cost model's kernels, one by one, as a profiler
- * has them. */
+/* Time of a device in kernels of a kind: sums the cost model's kernels, as a profiler shows
+ * them. */
 #include "traced_kernels.h"
 
 #include "ty_base.h"
 
 #include <math.h>
 
-/* Of a layer's kernels, all, or those that some ways to recompute make again. */
+/* A layer's kernels: all, or those that selective recomputation repeats. */
 typedef enum part { ALL_KERNELS, OF_SCORES, OF_ACTIVATION } part;
 
 static bool is_of(const ty_kernel *kernel, part which)
@@ -32,7 +32,7 @@ static double kernels_s(const ty_plan *plan, const ty_rates *rates, uint32_t lay
     return seconds * ty_stack_of(plan)->compute_scale;
 }
 
-/* What recomputing makes again of a layer. */
+/* Time of recomputing a layer. */
 static double again_s(const ty_plan *plan, const ty_rates *rates, uint32_t stage, uint32_t layer,
                       uint32_t served_from, ty_again again, ty_traced_kind kind)
 {
@@ -46,7 +46,7 @@ static double again_s(const ty_plan *plan, const ty_rates *rates, uint32_t stage
            ty_layer_recompute_share(&plan->workload->layers[layer], again);
 }
 
-/* Updates of the first stage's devices, without the host. */
+/* Optimizer time of the first stage's devices, without the host. */
 static double updates_s(ty_plan *plan, const ty_program *program, ty_network_cache *networks,
                         const ty_stack *stack)
 {
@@ -74,7 +74,7 @@ double ty_traced_kernels_s(ty_plan *plan, const ty_program *program, ty_network_
         ty_cluster_device_type(ty_network_cache_cluster(networks), plan->stages[0].devices[0]);
     const ty_rates rates = ty_rates_of(device, stack, plan->workload->precision);
     const uint32_t layers = plan->workload->layer_count;
-    ty_rates only_work = rates; /* a trace has the time between kernels between them */
+    ty_rates only_work = rates; /* a trace shows the time between kernels separately */
     ty_layer_again *again = ty_alloc(layers, sizeof *again);
     bool *takes_part = ty_alloc(layers, sizeof *takes_part);
     uint32_t *starts = ty_alloc(layers, sizeof *starts);

@@ -1,4 +1,4 @@
-/* The job of a training. */
+/* Makes the job of a training. */
 #include "ty_study.h"
 
 #include "ty_base.h"
@@ -11,8 +11,8 @@
 #define EVALUATE_EVERY 50
 #define STEPS_WHEN_UNTIL 100000
 
-/* What replay lets every instruction take: as long as it was predicted to, but for what ranks
- * exchange meanwhile, which is played. */
+/* Durations of instructions for replay: the predicted ones without communication, which is replayed
+ * itself. */
 static ty_status times_copy(const ty_costs *costs, ty_job *job, ty_error *error)
 {
     job->instruction_s = ty_job_times(job->program);

@@ -1,4 +1,4 @@
-/* The user's cache: a folder of their own, or none. */
+/* The user's cache: a private folder, or none. */
 #include "cache.h"
 
 #include <ctype.h>
@@ -14,17 +14,17 @@
 #include <time.h>
 #include <unistd.h>
 
-static const char unfinished[] = ".new-"; /* and the number of the process */
+static const char unfinished[] = ".new-"; /* followed by the process id */
 
 struct ty_cache {
-    int folder;        /* opened; what is in it is reached from here alone */
+    int folder;        /* descriptor; all access to its files goes through it */
     char name[256];    /* of the file, in the folder */
-    char at[PATH_MAX]; /* of the file, by way of the opened folder */
-    char *shown;       /* of the file, as people know it */
+    char at[PATH_MAX]; /* of the file, through the open folder */
+    char *shown;       /* of the file, for messages */
 };
 
-/* $XDG_CACHE_HOME/trainyard, or ~/.cache/trainyard of the user by the environment or by the
- * system's list; nowhere else: a folder that all share is no cache. */
+/* $XDG_CACHE_HOME/trainyard, or ~/.cache/trainyard in the home of the environment or of the user
+ * database. No other place: a shared folder is no cache. */
 static ty_status folder_path(char **out, ty_error *error)
 {
     const char *cache = getenv("XDG_CACHE_HOME"), *home = getenv("HOME");
@@ -46,7 +46,7 @@ static ty_status folder_path(char **out, ty_error *error)
     return status;
 }
 
-/* The last folder is made for its owner alone, and is no symbolic link. */
+/* Creates the last folder for its owner only; it must not be a symbolic link. */
 static ty_status folder_open(const char *path, int *out, ty_error *error)
 {
     struct stat found;
@@ -145,16 +145,16 @@ ty_status ty_cache_load(const ty_cache *cache, ty_profile **out, ty_error *error
         return errno == ENOENT ? TY_OK
                                : ty_fail(error, TY_EIO, "%s: %s", cache->shown, strerror(errno));
     if (!S_ISREG(found.st_mode))
-        return TY_OK; /* nothing that we kept */
+        return TY_OK; /* no cached file */
     if (faccessat(cache->folder, cache->name, R_OK, 0) != 0)
         return ty_fail(error, TY_EIO, "%s: %s", cache->shown, strerror(errno));
-    /* What no longer reads is measured anew, not complained about. */
+    /* An unreadable cache is measured again, without an error. */
     if (ty_profile_load(cache->at, out, error) != TY_OK)
         *out = NULL;
     return TY_OK;
 }
 
-/* Files that processes which were killed did not finish; one that is being written is seconds old.
+/* Removes unfinished files of killed processes; a file in progress is only seconds old.
  */
 static void remove_unfinished(const ty_cache *cache)
 {
@@ -176,7 +176,7 @@ static void remove_unfinished(const ty_cache *cache)
         close(again);
 }
 
-/* Whatever is there by that name, a link included, is replaced, not followed. */
+/* Replaces any existing file or link of that name, without following it. */
 ty_status ty_cache_keep(const ty_cache *cache, const ty_profile *profile, ty_error *error)
 {
     char name[64], at[PATH_MAX];
@@ -188,7 +188,7 @@ ty_status ty_cache_keep(const ty_cache *cache, const ty_profile *profile, ty_err
     snprintf(at, sizeof at, "/proc/self/fd/%d/%s", cache->folder, name);
     (void)unlinkat(cache->folder, name, 0);
     status = ty_profile_save(profile, at, &trouble);
-    if (status != TY_OK) { /* in the words of people: by the name that the file was to have */
+    if (status != TY_OK) { /* the message has the final name of the file */
         size_t own = strncmp(trouble.message, at, strlen(at)) == 0 ? strlen(at) : 0;
         return ty_fail(error, status, "%.150s%s%s", cache->shown, own > 0 ? "" : ": ",
                        trouble.message + own);

@@ -1,17 +1,17 @@
-/* Launchers that hang. Open MPI's may, where memory, files or processes are limited: it waits in a
- * lock for a rank that has ended, or ranks wait for one that was never started. */
+/* Detects hanging launchers. Open MPI's may hang if memory, files or processes are limited: it
+ * waits in a lock for a rank that has ended, or ranks wait for one that was never started. */
 #include "worker.h"
 
 #include <stdlib.h>
 
 #define PATIENCE_S 30.0
 
-/* Less than this, over the whole patience, is what clocks and threads that look around take. A
- * process that has something to do gets more, even as one of dozens on a core. */
+/* Timers and polling threads use less than this over the patience. A busy process gets more, even
+ * with dozens on a core. */
 #define SILENCE_CPU_S 0.05
 
-/* Sent again less often, data may have been lost on a network that is only bad: TCP waits at least
- * 0.2 s, and twice as long each time. */
+/* Fewer retransmissions may mean a lossy network: TCP waits at least 0.2 s, and twice as long each
+ * time. */
 #define UNANSWERED_COUNT 4
 
 double ty_launch_patience_s(void)
@@ -26,8 +26,8 @@ double ty_launch_patience_s(void)
     return end != asked && *end == '\0' && seconds >= 0 ? seconds : PATIENCE_S;
 }
 
-/* TCP sends again for a quarter of an hour, and the questions that notice lost hosts are asked on
- * connections alone where all that was sent is acknowledged. */
+/* TCP retransmits for a quarter of an hour, and keep-alive probes, which detect lost hosts, only
+ * run when all sent data is acknowledged. */
 static bool is_unanswered(ty_launch_watch *watch, const ty_process_tree *tree, double now_s)
 {
     if (tree->unanswered_count == 0 || tree->unanswered_socket != watch->unanswered_socket ||

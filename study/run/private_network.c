@@ -1,6 +1,5 @@
-/* A network of one's own for local runs. Open MPI's launcher listens on every address, whatever it
- * is told of interfaces; in a network namespace that has nothing but a loopback nobody else reaches
- * it. */
+/* A private network for local runs. Open MPI's launcher listens on every address, even if its
+ * interfaces are set. In a network namespace with only a loopback, no one else can connect. */
 #include "worker.h"
 
 #include <fcntl.h>
@@ -27,12 +26,12 @@ static bool write_line(const char *path, const char *line)
     return is_good;
 }
 
-/* In a user namespace of our own we are who we were. */
+/* Maps this user to itself in the new user namespace. */
 static bool map_user(uid_t user, gid_t group)
 {
     char line[64];
 
-    (void)write_line("/proc/self/setgroups", "deny"); /* older kernels have none */
+    (void)write_line("/proc/self/setgroups", "deny"); /* missing in older kernels */
     snprintf(line, sizeof line, "%u %u 1", (unsigned)user, (unsigned)user);
     if (!write_line("/proc/self/uid_map", line))
         return false;
@@ -55,7 +54,7 @@ static bool raise_loopback(void)
     return is_good;
 }
 
-/* Root does it as it is, others in a user namespace, where the system lets them. */
+/* Root enters directly, others in a user namespace, if the system allows it. */
 static bool enter(void)
 {
     const uid_t user = geteuid();
@@ -81,7 +80,7 @@ void ty_private_network_enter(void)
 
     if (!ty_private_network_is_wanted())
         return;
-    /* There is no way back from half of it, so another process tries it first. */
+    /* A partial entry cannot be undone, so another process tries first. */
     probe = fork();
     if (probe == 0)
         _exit(enter() ? 0 : 1);

@@ -1,4 +1,4 @@
-/* How many processes this machine takes, found out before any is started. */
+/* Checks before the start how many processes this machine can run. */
 #include "worker.h"
 
 #include "ty_topologies.h"
@@ -8,14 +8,14 @@
 #include <sys/resource.h>
 #include <unistd.h>
 
-/* Ranks that share a core take turns; with more than so many nothing of a run is told but how long
- * the queue is. A plan for other machines was not made for sharing at all. */
+/* Ranks per core at most: above it, a run only measures the scheduling queue. Plans for other
+ * machines do not assume shared cores at all. */
 enum { MOST_PER_CORE = 16, MOST_FOREIGN_PER_CORE = 2 };
 
-/* Of a rank before it has a network: MPI, libraries, buffers. Measured: 35 MB of own memory. */
+/* Memory of a rank without a model: MPI, libraries, buffers. Measured: 35 MB of private memory. */
 #define BARE_PROCESS_BYTES (40.0 * (1 << 20))
 
-/* kB of a line "NAME: N kB"; 0 where there is none. */
+/* kB of a line "NAME: N kB"; 0 if there is none. */
 static double kilobytes_of(const char *text, const char *name)
 {
     const char *line = strstr(text, name);
@@ -26,7 +26,7 @@ static double kilobytes_of(const char *text, const char *name)
     return kilobytes;
 }
 
-/* The number in a file of cgroup v2; HUGE where it is "max", or there is no such file. */
+/* The number in a file of cgroup v2; HUGE if it is "max", or there is no such file. */
 static double group_bytes(const char *path)
 {
     char text[64] = "";
@@ -41,7 +41,7 @@ static double group_bytes(const char *path)
     return bytes;
 }
 
-/* Memory that processes can have without others losing theirs; 0 where the system does not say. */
+/* Memory that is free without swapping; 0 if unknown. */
 static double available_bytes(void)
 {
     char text[4096];
@@ -61,7 +61,7 @@ static double available_bytes(void)
     return group > 0 && group < bytes ? group : bytes;
 }
 
-/* What all processes of the job need, as far as the plan says. */
+/* Memory of all processes of the job, by the plan. */
 static double needed_bytes(const ty_job *job, uint32_t processes)
 {
     const ty_plan *plan = job->plan;

@@ -1,5 +1,5 @@
-/* The processes below one, as /proc has them. Ranks are in groups of their own, so that a
- * launcher's group is not all that it started. */
+/* The processes below one, from /proc. Ranks have their own process groups, so a launcher's group
+ * does not include all processes that it started. */
 #include "worker.h"
 
 #include <dirent.h>
@@ -13,7 +13,7 @@
 typedef struct process {
     pid_t id, parent;
     char state;
-    double cpu_s; /* its own, and that of children it has waited for */
+    double cpu_s; /* its own and that of waited-for children */
     bool is_below;
 } process;
 
@@ -33,7 +33,7 @@ static bool process_read(const char *id, process *out)
     length = fread(text, 1, sizeof text - 1, file);
     fclose(file);
     text[length] = '\0';
-    rest = strrchr(text, ')'); /* a name may have anything in it */
+    rest = strrchr(text, ')'); /* a name may contain any character */
     if (rest == NULL ||
         sscanf(rest, ") %c %d %*d %*d %*d %*d %*u %*u %*u %*u %*u %lu %lu %ld %ld", &out->state,
                &out->parent, &user, &system, &waited_user, &waited_system) != 6)
@@ -51,7 +51,7 @@ static int by_id(const void *a, const void *b)
     return (x->id > y->id) - (x->id < y->id);
 }
 
-/* All that this user sees, by id; NULL where /proc is not there, or memory is not. */
+/* All visible processes, by id; NULL without /proc, or if out of memory. */
 static process *processes_read(size_t *count)
 {
     DIR *proc = opendir("/proc");
@@ -89,7 +89,7 @@ static process *find(process *all, size_t count, pid_t id)
     return bsearch(&(process){.id = id}, all, count, sizeof *all, by_id);
 }
 
-/* Marks `top` and all below it. Ids wrap around, so a child may come before its parent. */
+/* Marks `top` and all below it. Ids wrap around, so a child's may be lower than its parent's. */
 static bool mark_below(process *all, size_t count, pid_t top)
 {
     process *first = find(all, count, top);
@@ -110,9 +110,9 @@ static bool mark_below(process *all, size_t count, pid_t top)
 
 /* ---- Connections ---------------------------------------------------------------------------- */
 
-enum { TCP_IS_ESTABLISHED = 1, TIMER_IS_RETRANSMIT = 1 }; /* as /proc/net/tcp has them */
+enum { TCP_IS_ESTABLISHED = 1, TIMER_IS_RETRANSMIT = 1 }; /* as in /proc/net/tcp */
 
-/* Whether a process has the socket open. */
+/* Whether a process has opened the socket. */
 static bool has_socket(pid_t id, uint64_t inode)
 {
     char folder[64], wanted[64], target[64];
@@ -143,7 +143,7 @@ static bool is_theirs(const process *all, size_t count, uint64_t inode)
     return false;
 }
 
-/* `name`: tcp or tcp6, in the network that `top` is in, which holds connections of others too. */
+/* `name`: tcp or tcp6, in the network of `top`, which includes other processes' connections. */
 static void unanswered_read(const process *all, size_t count, pid_t top, const char *name,
                             ty_process_tree *tree)
 {
@@ -200,7 +200,7 @@ void ty_process_tree_kill(pid_t top)
     size_t count;
     process *all;
 
-    kill(top, SIGSTOP); /* it starts nothing more */
+    kill(top, SIGSTOP); /* so that it starts no more children */
     all = processes_read(&count);
     if (all != NULL && mark_below(all, count, top))
         for (size_t i = 0; i < count; i++)

@@ -1,4 +1,4 @@
-/* Folders and files of runs: made for one, removed with it or, after a kill, by the next start. */
+/* Folders and files of a run, removed at its end or, after a kill, by the next start. */
 #define _GNU_SOURCE /* mkostemp */
 #include "run_folder.h"
 #include "ty_study.h"
@@ -33,7 +33,7 @@ static bool is_dots(const char *name)
     return strcmp(name, ".") == 0 || strcmp(name, "..") == 0;
 }
 
-/* All below an open folder, which is closed. Links are removed, not followed. */
+/* Removes the contents of an open folder and closes it. Links are removed, not followed. */
 static void contents_remove(int folder)
 {
     DIR *opened = fdopendir(folder);
@@ -65,8 +65,8 @@ static void folder_remove(const char *folder)
     rmdir(folder);
 }
 
-/* Opened and locked for as long as this process lives; -1 where another process has it, or it is
- * none of ours: folders of runs only their owner may enter. */
+/* Opens and locks a file or folder until this process ends; -1 if another process has the lock, or
+ * if it is not ours: only their owner may enter folders of runs. */
 static int lock(int at, const char *name, bool is_folder)
 {
     struct stat found;
@@ -95,8 +95,8 @@ static bool begins_with(const char *name, const char *start)
     return strncmp(name, start, strlen(start)) == 0;
 }
 
-/* Nothing lies there but what runs put there: ours, and Open MPI's sessions and segments.
- * Somebody's own folder may be called trainyard-backup. */
+/* Whether a folder only contains files of runs: ours, and Open MPI's sessions and segments. A
+ * user's folder may be called trainyard-backup. */
 static bool is_of_a_run(int folder)
 {
     static const char *const starts[] = {"job.json",       TY_WORKER_BEGUN,
@@ -122,8 +122,8 @@ static bool is_of_a_run(int folder)
     return is_ours;
 }
 
-/* What runs that were killed left: nobody holds its lock. A folder that is being made is a second
- * old. A file is a day old before it counts: one that was renamed to its name has no lock. */
+/* Removes leftovers of killed runs, which no process locks. A folder being created is a second old.
+ * Files count after a day, as a file renamed to such a name has no lock. */
 static void dead_remove(const char *above)
 {
     static const char *const files[] = {NAME "-run", NAME "-profile", NAME "-calibrate",
@@ -198,7 +198,7 @@ void ty_run_folder_remove(const char *folder, int held)
         close(held);
 }
 
-/* Its lock is held until this process ends. */
+/* Locked until this process ends. */
 ty_status ty_scratch_file(const char *name, char *path, size_t room, ty_error *error)
 {
     int file;

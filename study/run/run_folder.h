@@ -1,5 +1,5 @@
-/** Where a run keeps what nobody needs after it: folders and files that go with it, and, where it
- *  was killed, with the next start. */
+/** Temporary folders and files of a run, removed at its end or, if it was killed, by the next
+ * start. */
 #ifndef TY_RUN_FOLDER_H
 #define TY_RUN_FOLDER_H
 
@@ -8,20 +8,18 @@
 #include <limits.h>
 
 /**
- * Makes a folder in $TMPDIR or /tmp that only this user may enter, and removes those of runs that
- * are gone.
- * @param held [out] keeps the folder from other starts, until ty_run_folder_remove
+ * Makes a folder in $TMPDIR or /tmp that only this user may enter, and removes those of ended runs.
+ * @param held [out] lock of the folder until ty_run_folder_remove
  */
 ty_status ty_run_folder_make(char folder[PATH_MAX], int *held, ty_error *error) TY_MUST_CHECK;
 
-#define TY_RUN_CHECKPOINT "checkpoint" /* what a run may keep there beside its job */
+#define TY_RUN_CHECKPOINT "checkpoint" /* a checkpoint in it, next to the job */
 
-/** The same in /dev/shm, for memory that ranks share through files: Open MPI's own place is
- *  /dev/shm itself, where segments of a run that was killed stay.
- *  @return what holds it; the folder is "" where there can be none */
+/** The same in /dev/shm, for files of shared memory: Open MPI would use /dev/shm itself, where
+ * segments of a killed run stay. @return its lock; the folder is "" if it cannot be made */
 int ty_run_segments_make(char folder[PATH_MAX]);
 
-/** With all that is in it; "" is ignored. */
+/** Removes a folder with its contents; ignores "". */
 void ty_run_folder_remove(const char *folder, int held);
 
 #endif

@@ -1,4 +1,4 @@
-/* Telling whoever waits. */
+/* Notes to the watch. */
 #include "question.h"
 
 #include <limits.h>

@@ -1,4 +1,4 @@
-/* Starting trainyard-worker on local ranks and seeing it to its end. */
+/* Starts trainyard-worker on local ranks and waits for its end. */
 #define _GNU_SOURCE /* pipe2 */
 #include "worker.h"
 #include "question.h"
@@ -18,7 +18,7 @@
 #include <time.h>
 #include <unistd.h>
 
-/* What the worker's exit status says (execute/runtime/worker_main.c); others are failures. */
+/* Exit statuses of the worker (execute/runtime/worker_main.c); others are failures. */
 enum { WORKER_DONE = 0, WORKER_BAD_INPUT = 3, WORKER_INTERRUPTED = 130 };
 
 ty_status ty_worker_path(char *out, ty_error *error)
@@ -56,9 +56,9 @@ ty_status ty_worker_path(char *out, ty_error *error)
                    self);
 }
 
-/* Ranks of one host need no network: messages go through memory, and what the launcher listens on
- * is the loopback. Whoever set one of these for this machine, or starts mpirun on several, has the
- * last word. The names are those of Open MPI 4 and 5, and of PMIx. */
+/* Ranks of one host need no network: messages go through memory, and the launcher listens on the
+ * loopback. Existing settings of the user, or for several hosts, take precedence. The names are
+ * those of Open MPI 4 and 5, and of PMIx. */
 static void stay_on_this_host(void)
 {
     static const char *const settings[][2] = {
@@ -70,13 +70,13 @@ static void stay_on_this_host(void)
 
     for (size_t i = 0; i < sizeof settings / sizeof settings[0]; i++)
         setenv(settings[i][0], settings[i][1], 0);
-    if (TY_OPEN_MPI_MAJOR < 5) /* PRRTE refuses a loopback where the host has other interfaces */
+    if (TY_OPEN_MPI_MAJOR < 5) /* PRRTE refuses a loopback if the host has other interfaces */
         setenv("OMPI_MCA_oob_tcp_if_include", "lo", 0);
 }
 
-/* Over several hosts the launcher asks its daemons, when nothing else was heard for 10 s, every 5 s
- * whether they are there, and gives the run up after 4 such questions. Its own 300 s, 20 s and 9
- * are eight minutes. What the user has set stays. */
+/* On several hosts, the launcher probes silent daemons after 10 s, every 5 s, and aborts the run
+ * after 4 probes. Its defaults, 300 s, 20 s and 9, add up to eight minutes. The user's settings
+ * take precedence. */
 static void notice_lost_hosts(void)
 {
     static const char *const settings[][2] = {
@@ -89,9 +89,9 @@ static void notice_lost_hosts(void)
         setenv(settings[i][0], settings[i][1], 0);
 }
 
-/* Ranks that know each other by a secret of this run, unless whoever started us has one: in the
- * environment, where only this user sees it. Without random numbers ranks say that they have none.
- * @return what mpirun passes on to the ranks of all hosts; NULL: nothing */
+/* Makes a secret by which ranks of this run authenticate, unless the environment has one: only this
+ * user can read the environment. Without random numbers, ranks report that they have none. @return
+ * the variable for mpirun to pass to all hosts; NULL: none */
 static char *secret_make(void)
 {
     unsigned char random[32];
@@ -108,8 +108,8 @@ static char *secret_make(void)
     return setenv(TY_SECRET_VARIABLE, text, 1) == 0 ? TY_SECRET_VARIABLE : NULL;
 }
 
-/* In the child: becomes mpirun, or says through the pipe why not. Waiting ranks yield their core,
- * and a dying parent takes them along. */
+/* In the child: becomes mpirun, or reports the failure through the pipe. Waiting ranks yield their
+ * core, and end with the parent. */
 static void become_mpirun(const char *worker, const char *folder, const char *job, uint32_t ranks,
                           bool quiet, int complaints)
 {
@@ -127,9 +127,9 @@ static void become_mpirun(const char *worker, const char *folder, const char *jo
     words[n++] = "--mca";
     words[n++] = "mpi_yield_when_idle";
     words[n++] = "1";
-    if (TY_OPEN_MPI_MAJOR < 5) /* later ones have no such word, and do say how a rank ended */
+    if (TY_OPEN_MPI_MAJOR < 5) /* later ones lack the option, and report how a rank ended */
         words[n++] = "--quiet";
-    if (secret != NULL) { /* by its name: command lines are everybody's to read */
+    if (secret != NULL) { /* by name only, as all users can read command lines */
         words[n++] = "-x";
         words[n++] = secret;
     }
@@ -140,7 +140,7 @@ static void become_mpirun(const char *worker, const char *folder, const char *jo
     if (quiet)
         words[n++] = "--quiet";
     words[n] = NULL;
-    none = open("/dev/null", O_RDONLY); /* mpirun would read ours, for its first rank */
+    none = open("/dev/null", O_RDONLY); /* mpirun would pass our stdin to its first rank */
     if (none >= 0)
         dup2(none, STDIN_FILENO);
     unsetenv("OPENBLAS_CORETYPE"); /* a forced kernel set can halve the speed of OpenBLAS */
@@ -148,21 +148,21 @@ static void become_mpirun(const char *worker, const char *folder, const char *jo
     setenv(TY_WORKER_SIGNS, folder, 1);
     stay_on_this_host();
     notice_lost_hosts();
-    /* What the launcher itself keeps in files goes with the run's folder, even if it is killed:
-     * Open MPI removes nothing of launchers that are gone. Over several hosts, which may share that
-     * folder through a network, it keeps them where it would. */
+    /* The launcher's files are in the run's folder and removed with it, even if it is killed, as
+     * Open MPI does not clean up. On several hosts, which may share that folder over a network,
+     * they stay in the default place. */
     if (ty_private_network_is_wanted())
         setenv(TY_OPEN_MPI_MAJOR < 5 ? "OMPI_MCA_orte_tmpdir_base" : "PRTE_MCA_prte_tmpdir_base",
                folder, 0);
     ty_private_network_enter();
-    prctl(PR_SET_PDEATHSIG, SIGTERM); /* behind it: other credentials forget it */
+    prctl(PR_SET_PDEATHSIG, SIGTERM); /* last, as a change of credentials resets it */
     execvp(words[0], words);
     if (write(complaints, &errno, sizeof errno) < 0)
         _exit(126);
     _exit(127);
 }
 
-/* Whether the worker has left a file in the scratch folder to say something. */
+/* Whether the worker has left a file of that name in the scratch folder as a sign. */
 static bool has_sign(const char *folder, const char *sign)
 {
     char path[PATH_MAX + 16];
@@ -171,10 +171,10 @@ static bool has_sign(const char *folder, const char *sign)
     return ty_file_exists(path);
 }
 
-/* An interrupt is told the ranks first, by a signal that mpirun passes on: they end their step and
- * save. mpirun itself, which kills its ranks within seconds, is interrupted when they did not end
- * within the grace, by another interrupt, or where they had not begun; all are killed last, and at
- * once where mpirun hangs: `lost` says how, or is NULL. */
+/* On an interrupt, mpirun first passes a signal to the ranks, which end their step and save. mpirun
+ * itself kills its ranks within seconds. So it is interrupted only if the ranks do not end within
+ * the grace time, on another interrupt, or if they had not begun. Last, all are killed, or at once
+ * if mpirun hangs; `lost` is the reason, or NULL. */
 static int wait_for(pid_t child, const char *folder, const ty_watch *watch, const char **lost)
 {
     const struct timespec nap = {0, 20000000};
@@ -188,7 +188,8 @@ static int wait_for(pid_t child, const char *folder, const ty_watch *watch, cons
     while (waitpid(child, &outcome, WNOHANG) == 0) {
         const bool have_begun = has_sign(folder, TY_WORKER_BEGUN);
         ty_process_tree tree;
-        /* To look around takes milliseconds, which ranks that train may want. */
+        /* A look at the processes takes milliseconds of CPU time, which ranks in training may
+         * need. */
         if (launch.patience_s > 0 && !is_killed &&
             ty_now_s() - looked_at_s > (have_begun ? 5 : 1)) {
             looked_at_s = ty_now_s();
@@ -221,13 +222,13 @@ static int wait_for(pid_t child, const char *folder, const ty_watch *watch, cons
 }
 
 enum {
-    SIGNAL_CODE = 128, /* shells and mpirun pass a signal on as an exit code above this */
+    SIGNAL_CODE = 128, /* shells and mpirun report a signal as an exit code above this */
     HOST_LOST_CODE =
-        205 /* of Open MPI 4's launcher: a daemon does not answer (ORTE_ERR_COMM_FAILURE, -51) */
+        205 /* from Open MPI 4's launcher: a daemon does not answer (ORTE_ERR_COMM_FAILURE, -51) */
 };
 
-/* The run broke off without an error of its own, as Open MPI does where memory is limited, and may
- * leave a checkpoint. */
+/* The run ended without its own error, as Open MPI does when memory is limited; it may have left a
+ * checkpoint. */
 static ty_status broke_off(const ty_job *job, const char *why, ty_error *error)
 {
     char latest[PATH_MAX + 16] = "";
@@ -247,7 +248,7 @@ static ty_status broke_off(const ty_job *job, const char *why, ty_error *error)
     return status;
 }
 
-/* `lost` as wait_for has it. */
+/* `lost` as in wait_for. */
 static ty_status status_of(ty_job *job, const char *folder, int outcome, const char *lost,
                            const ty_watch *watch, ty_error *error)
 {
@@ -270,10 +271,10 @@ static ty_status status_of(ty_job *job, const char *folder, int outcome, const c
                  strsignal(WTERMSIG(outcome)));
         return broke_off(job, why, error);
     }
-    /* One that never began has made nothing: what lies in the result's place is an older run's. */
+    /* A run that never began has no result; an existing file is from an older run. */
     if (code == WORKER_DONE && has_sign(folder, TY_WORKER_BEGUN))
         return TY_OK;
-    /* mpirun ends the other ranks, and its code is the signal's. */
+    /* mpirun ends the other ranks and returns the signal's code. */
     if (code > SIGNAL_CODE && code < SIGNAL_CODE + NSIG) {
         snprintf(why, sizeof why, "a rank was ended by signal %d (%s), the others with it",
                  code - SIGNAL_CODE, strsignal(code - SIGNAL_CODE));
@@ -311,7 +312,8 @@ ty_status ty_worker_run(ty_job *job, uint32_t ranks, const ty_watch *watch, ty_e
     fflush(NULL);
     child = fork();
     if (child == 0) {
-        setpgid(0, 0); /* the terminal's Ctrl-C reaches us alone; we pass it on once */
+        setpgid(0,
+                0); /* the terminal's Ctrl-C only reaches this process, which passes it on once */
         if (segments[0] != '\0')
             setenv(TY_OPEN_MPI_MAJOR < 5 ? "OMPI_MCA_btl_vader_backing_directory"
                                          : "OMPI_MCA_btl_sm_backing_directory",

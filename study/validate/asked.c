@@ -1,4 +1,4 @@
-/* Published names in words of the catalogue, and questions made of them. */
+/* Converts published names to catalogue names, and records to questions. */
 #include "asked.h"
 
 #include "ty_planner.h"
@@ -10,10 +10,10 @@
 #include <stdio.h>
 #include <string.h>
 
-/* No source here has more; each costs memory. */
+/* No source has more; each costs memory. */
 #define MOST_DEVICES 16384
-/* A step is computing, in proportion to the scale, and the rest: each round leaves the rest's share
-   of the error. */
+/* A step is compute, proportional to the scale, plus the rest: each round reduces the error to the
+ * rest's share. */
 #define MOST_ROUNDS 200
 #define SCALE_TOLERANCE 1e-6
 #define SMALLEST_SCALE 1e-4
@@ -42,7 +42,7 @@ static bool matches(const ty_json *row, const ty_record *record)
         return false;
     for (size_t i = 0; i < ty_json_size(patterns); i++) {
         const ty_json *pattern = ty_json_at(patterns, i);
-        const char *text = ""; /* matches where nothing is stated */
+        const char *text = ""; /* matches unstated values */
         if (ty_json_as_string(pattern, &text, NULL) != TY_OK)
             text = "";
         if (fnmatch(text, ty_find_text(record->json, ty_json_key(pattern)), 0) != 0)
@@ -51,7 +51,7 @@ static bool matches(const ty_json *row, const ty_record *record)
     return true;
 }
 
-/* The first row from an index on, which moves after it. */
+/* The first matching row from an index on; moves the index after it. */
 static const ty_json *next_row(const ty_json *names, const char *list, const ty_record *record,
                                size_t *index)
 {
@@ -71,8 +71,8 @@ const ty_json *ty_names_row(const ty_json *names, const char *list, const ty_rec
     return next_row(names, list, record, &index);
 }
 
-/* The catalogue's name of a record's hosts; several hosts must be used in full, and their network
- * must be the named one. "": none is known. */
+/* The catalogue's name of a record's hosts; several hosts must be used in full, with the named
+ * network. "": unknown. */
 static const char *host_of(const ty_json *names, const ty_record *record, uint32_t hosts,
                            uint32_t per_host)
 {

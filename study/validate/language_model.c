@@ -9,15 +9,15 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define LARGEST 1048576.0 /* of a size that is believed */
+#define LARGEST 1048576.0 /* largest plausible size */
 #define USUAL_VOCABULARY 51200
 #define BERT_VOCABULARY 30522
-/* How far a number of equal layers may be from a stated number of parameters. */
+/* Tolerance between a number of equal layers and a stated number of parameters. */
 #define SIZE_TOLERANCE 0.025
-#define LARGEST_PASS 512.0 /* sequences; a larger "batch per device" is that of a step */
-#define MOST_IN_HOST 8.0   /* tensor ranks of a model-parallel degree that is not told apart */
+#define LARGEST_PASS 512.0 /* sequences; a larger "batch per device" is per step */
+#define MOST_IN_HOST 8.0   /* TP size in an unsplit model-parallel degree */
 #define SECONDS_PER_MINUTE 60.0
-/* Model flop as Narayanan et al. 2021 count them, with recomputation 4/3 of it. */
+/* Narayanan et al. 2021 count model flop with recomputation as 4/3. */
 #define WITH_RECOMPUTE (4.0 / 3.0)
 
 typedef struct reading {
@@ -26,7 +26,7 @@ typedef struct reading {
     ty_asked *out;
     char *reason;
     /* The model. */
-    const char *words; /* of the workload where its name tells it; "": by its sizes */
+    const char *words; /* workload text if its name is known; "": by its sizes */
     double layers, hidden, heads, kv_heads, head_size, ffn, vocabulary, sequence;
     double experts, chosen, expert_ffn, shared_ffn, dense_layers;
     bool is_gated;
@@ -60,7 +60,7 @@ static bool has(const reading *r, const char *path)
     return ty_find_has(r->record->json, path);
 }
 
-/* A figure of the record, or another where it is not stated; a text in its place is no figure. */
+/* A figure of the record, or `otherwise` if it is not stated; a text is no figure. */
 static double number(const reading *r, const char *path, double otherwise)
 {
     const double value = ty_find_number(r->record->json, path, 0);
@@ -73,7 +73,7 @@ static double number(const reading *r, const char *path, double otherwise)
     return value > 0 ? value : otherwise;
 }
 
-/* The usual choice of the record's software; 0 where there is none. */
+/* The default of the record's software; 0 if there is none. */
 static double usual(const reading *r, const char *key)
 {
     return ty_find_number(r->software, key, 0);
@@ -86,7 +86,7 @@ static bool is_family(const reading *r, const char *family)
     return strcmp(r->record->model_family, family) == 0;
 }
 
-/* Heads of the usual sizes, so many that they divide the width and tensor ranks divide them. */
+/* A number of heads of a usual size that divides the width and is divisible by TP. */
 static void guess_heads(reading *r)
 {
     static const double sizes[] = {128, 64, 96, 120};
@@ -101,7 +101,7 @@ static void guess_heads(reading *r)
     give_up(r, "heads not stated, and none of the usual sizes divide the width");
 }
 
-/* Layers of a model of which a table says "52B": so many a stage that the size comes out. */
+/* Layers of a model given as "52B": the number per stage that gives this size. */
 static void guess_layers(reading *r)
 {
     const double size = 1e9 * strtod(ty_find_text(r->record->json, "model.size_label"), NULL);
@@ -224,8 +224,8 @@ static void write_model(const reading *r)
 
 /* ---- The cluster ----------------------------------------------------------------------------- */
 
-/* A slice of chips, as near to a cube as its number divides: factors, the largest first, to the
- * axis that has least. */
+/* A slice of chips, as close to a cube as possible: assigns prime factors, the largest first, to
+ * the shortest axis. */
 static void write_torus(reading *r)
 {
     const uint32_t axes = (uint32_t)usual(r, "torus");
@@ -276,7 +276,7 @@ static void write_cluster(reading *r)
         write_torus(r);
         return;
     }
-    /* Equal hosts, none larger than stated: of 256 devices in racks of 72, four of 64. */
+    /* Equal hosts, none larger than stated: 256 devices in racks of 72 are four of 64. */
     stated = r->record->gpus_per_node >= 1 ? r->record->gpus_per_node : r->devices;
     stated = fmin(pod > 0 ? pod : stated, r->devices);
     r->per_host = fmax(1, floor(stated));
@@ -300,7 +300,7 @@ static void write_cluster(reading *r)
 
 /* ---- The layout ------------------------------------------------------------------------------ */
 
-/* Our word for a published one; NULL where there is none. */
+/* The catalogue's word for a published one; NULL if there is none. */
 static const char *word_of(const reading *r, const char *list, const char *published)
 {
     const ty_json *words;
@@ -312,7 +312,7 @@ static const char *word_of(const reading *r, const char *list, const char *publi
                : NULL;
 }
 
-/* One degree for both: tensor ranks inside a host, as many as it takes, stages for the rest. */
+/* Splits a combined degree: TP inside a host, as large as possible, PP for the rest. */
 static void split_model_parallel(reading *r)
 {
     const double together = ty_find_number(r->record->json, "parallel.model_parallel", 0);
@@ -326,8 +326,8 @@ static void split_model_parallel(reading *r)
     assume(r, "tp %.0f, pp %.0f", r->tp, r->pp);
 }
 
-/* Decoders on several devices have no usual layout, unless a recipe's software shards everything;
- * submissions are tuned by hand. */
+/* Whether the layout is unknown: decoders on several devices have no default layout, unless the
+ * software shards everything; submissions are tuned by hand. */
 static bool is_layout_open(const reading *r)
 {
     const bool is_recipe = strcmp(r->record->kind, "training-speed") == 0;
@@ -422,7 +422,7 @@ static void read_batch(reading *r)
     if (!(r->batch >= 1 && r->batch <= LARGEST))
         give_up(r, "global batch not stated");
     else if (r->dp > r->batch && !has(r, "parallel.dp")) {
-        /* Fewer sequences than devices: the tokens of one are divided. */
+        /* Fewer sequences than devices: CP splits each sequence. */
         r->cp *= ceil(r->dp / r->batch);
         r->dp = r->devices / (r->tp * r->cp * r->pp);
         assume(r, "cp %.0f", r->cp);
@@ -458,8 +458,8 @@ static void write_layout(const reading *r)
 
 /* ---- The measured time ---------------------------------------------------------------------- */
 
-/* Flop of a step, forward and backward: 2 and 4 for each parameter of a product and token, and the
- * two products of attention, not masked. Source: Narayanan et al. 2021, appendix. */
+/* Flop per step, forward and backward: 2 and 4 per product parameter and token, plus the two
+ * products of unmasked attention. Source: Narayanan et al. 2021, appendix. */
 static double model_flop(const reading *r)
 {
     const double head = r->head_size > 0 ? r->head_size : r->hidden / r->heads;
@@ -477,17 +477,17 @@ static double model_flop(const reading *r)
             r->vocabulary * r->hidden);
 }
 
-/* Seconds of a step; 0 where the metric does not tell them. */
+/* Step time in seconds; 0 if the metric does not determine it. */
 static double measured_step_s(const reading *r)
 {
     const double value = r->record->value;
     const double tokens = r->batch * r->sequence;
-    /* Flop are counted from sizes. */
+    /* Counts flop from sizes. */
     const double flop = r->words[0] == '\0' ? model_flop(r) : 0;
     const double made_again = strcmp(r->recompute, "full") == 0 ? WITH_RECOMPUTE : 1;
     const struct {
         const char *metric;
-        double work, unit, devices; /* the metric: work / unit / devices, a second */
+        double work, unit, devices; /* the metric: work / unit / devices, per second */
     } rates[] = {{"tokens_per_s", tokens, 1, 1},
                  {"tokens_per_s_per_gpu", tokens, 1, r->devices},
                  {"sequences_per_s", r->batch, 1, 1},

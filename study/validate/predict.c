@@ -1,7 +1,7 @@
 /*
- * The predictors: each takes some kinds of records, asks what a user would and turns the answer
- * into the record's unit. Series of measurements on more and more devices are predicted from the
- * one on the fewest. docs/results/README.md says of each what it does.
+ * The predictors: each accepts some kinds of records, plans the same question as a user would, and
+ * converts the answer to the record's unit. Series over device counts are predicted from the run
+ * with the fewest. docs/results/README.md documents each predictor.
  */
 #include "asked.h"
 
@@ -19,7 +19,7 @@
 #define LARGEST_BATCH 65536.0 /* per device */
 #define MOST_STAGES 64
 
-/* A question to a predictor. */
+/* State of a prediction. */
 typedef struct asking {
     const ty_json *names;
     const ty_records *records;
@@ -60,7 +60,7 @@ static bool find_workload(const asking *a, const ty_record *r, ty_asked *asked)
     return row != NULL;
 }
 
-/* The scale at which a baseline's step takes as long as measured. @param scale [out] 0: skipped */
+/* The scale at which a baseline's step takes the measured time. @param scale [out] 0: skipped */
 static ty_status calibrate(const asking *a, ty_asked *first, const ty_record *baseline,
                            const char *stack, double measured_s, double *scale, ty_error *error)
 {
@@ -77,9 +77,9 @@ static ty_status calibrate(const asking *a, ty_asked *first, const ty_record *ba
 
 /* ---- Series ---------------------------------------------------------------------------------- */
 
-/* Seconds of a step of a benchmark whose rules fix the network and the target, and whose log has
- * the steps, what it evaluates among them; 0 of other records. Its runs on one kind of device are a
- * series, whatever their batches. */
+/* Step time of a benchmark with a fixed model and target, whose log has the steps, including
+ * evaluation; 0 for other records. Its runs on one kind of device are a series, whatever their
+ * batches. */
 static double benchmark_step_s(const ty_record *r)
 {
     const double steps = ty_record_also_measured(r, "steps_to_target_derived");
@@ -94,7 +94,7 @@ static bool is_benchmark(const ty_record *r)
     return benchmark_step_s(r) > 0;
 }
 
-/* Samples a device takes in one pass; 0 where it is not stated. */
+/* Samples per device and pass; 0 if not stated. */
 static double batch_per_device(const ty_record *r)
 {
     const double micro = ty_find_number(r->json, "batch.per_gpu_micro", 0);
@@ -111,7 +111,7 @@ static bool may_be_same(const char *a, const char *b)
     return a[0] == '\0' || b[0] == '\0' || is_same(a, b);
 }
 
-/* Whether two records differ in the number of devices alone, or are of one benchmark. */
+/* Whether two records differ only in the number of devices, or are of one benchmark. */
 static bool is_of_series(const ty_record *a, const ty_record *b)
 {
     if (!is_same(a->model, b->model) || !is_same(a->gpu, b->gpu))
@@ -125,8 +125,8 @@ static bool is_of_series(const ty_record *a, const ty_record *b)
            !(fabs(batch_per_device(a) - batch_per_device(b)) > 0.5);
 }
 
-/* The record of a series with the fewest devices, the first such one; the record itself where no
- * other is of its series. */
+/* The first record of a series with the fewest devices; the record itself if its series has no
+ * other. */
 static const ty_record *baseline_of(const ty_records *records, const ty_record *record)
 {
     const ty_record *best = record;
@@ -141,7 +141,7 @@ static const ty_record *baseline_of(const ty_records *records, const ty_record *
     return best;
 }
 
-/* Whether a run has the devices and the batch of the baseline of its series. */
+/* Whether a run repeats the devices and the batch of its series' baseline. */
 static bool runs_again(const ty_record *r, const ty_record *baseline)
 {
     return is_benchmark(r) && !(r->gpus > baseline->gpus) &&
@@ -191,7 +191,7 @@ static bool takes_scaling(const asking *a)
            (takes_absolute(a) && baseline_of(a->records, a->record) != a->record);
 }
 
-/* Devices of the cluster, where they are not all of it, and how gradients are exchanged. */
+/* Pins the number of devices, if not the entire cluster, and the gradient all-reduce. */
 static void fix_devices(const asking *a, const ty_record *r, uint32_t devices, bool is_all,
                         ty_asked *asked)
 {
@@ -210,7 +210,7 @@ static void fix_devices(const asking *a, const ty_record *r, uint32_t devices, b
                      ty_find_number(exchange, "bytes", 0));
 }
 
-/* The record as a question; a reason where it is none. */
+/* Converts the record to a question; a reason if it is none. */
 static ty_status ask_images(const asking *a, const ty_record *r, ty_asked *asked,
                             bool *has_tensor_cores, ty_error *error)
 {
@@ -234,7 +234,7 @@ static ty_status ask_images(const asking *a, const ty_record *r, ty_asked *asked
                 asked);
     device = ty_cluster_device_type(cluster, 0);
     *has_tensor_cores = device->peak_fp16_flop_per_s > 4 * device->peak_fp32_flop_per_s;
-    /* The jitter, and convolutions of some devices, were fitted to one model. */
+    /* The jitter and some devices' convolutions were fitted to one model. */
     a->out->is_fitted = ty_names_row(a->names, "fitted_images", r) != NULL;
 done:
     ty_cluster_free(cluster);
@@ -252,7 +252,7 @@ static double measured_image_step_s(const ty_record *r)
                : r->value * SECONDS_PER_MINUTE * batch / (epochs_of(r) * IMAGENET_IMAGES);
 }
 
-/* The answer of a question, in the record's unit. */
+/* Answers a question in the record's unit. */
 static ty_status answer_images(const asking *a, const ty_asked *asked, ty_error *error)
 {
     const ty_record *r = a->record;
@@ -266,7 +266,7 @@ static ty_status answer_images(const asking *a, const ty_asked *asked, ty_error 
     return ty_asked_answer(asked, step_s, a->out, error);
 }
 
-/* Over one device of the same cluster. */
+/* Efficiency over one device of the same cluster. */
 static ty_status predict_efficiency(const asking *a, const ty_asked *asked, ty_error *error)
 {
     ty_asked alone = *asked;
@@ -281,8 +281,8 @@ static ty_status predict_efficiency(const asking *a, const ty_asked *asked, ty_e
     return TY_OK;
 }
 
-/* Layers are costed by the roofline, scaled by one factor (a stack's compute_scale) such that the
- * first measurement of the series comes out; what more devices change is the model's. */
+/* The roofline costs layers, scaled by one factor (the framework's compute_scale) to match the
+ * first measurement of the series; the model predicts the effect of more devices. */
 static ty_status predict_scaling(const asking *a, ty_error *error)
 {
     const ty_record *r = a->record, *baseline = baseline_of(a->records, r);
@@ -311,7 +311,7 @@ static ty_status predict_scaling(const asking *a, ty_error *error)
     return status;
 }
 
-/* From data sheets. Where the precision is not stated, it may have been mixed. */
+/* From data sheets. An unstated precision may have been mixed. */
 static ty_status predict_absolute(const asking *a, ty_error *error)
 {
     const ty_record *r = a->record;
@@ -330,13 +330,13 @@ static ty_status predict_absolute(const asking *a, ty_error *error)
 
 /* ---- GPipe's tables -------------------------------------------------------------------------- */
 
-/* None of these sources states the batch. Times are in proportion to it but for launches and
- * latencies, so the largest usual size that fits does; where the number of micro-batches is not
- * stated either, as many as make the bubble small. */
+/* None of these sources states the batch. Times are proportional to it except for launches and
+ * latencies, so this takes the largest usual size that fits. If the number of micro-batches is not
+ * stated either, it takes enough to make the bubble small. */
 #define ASSUMED_MICRO_BATCH 32
 #define ASSUMED_MICRO_BATCHES 32
-#define MOST_MICRO_BATCHES 4096    /* more change nothing */
-#define PIPELINE_STACK "trainyard" /* has GPipe's schedule, and no constants of others */
+#define MOST_MICRO_BATCHES 4096    /* more have no effect */
+#define PIPELINE_STACK "trainyard" /* has GPipe's schedule, and no other framework's constants */
 
 static bool is_pipeline(const ty_record *r)
 {
@@ -351,10 +351,10 @@ static bool takes_pipeline(const asking *a)
     return is_pipeline(a->record);
 }
 
-/* The pipeline that a record ran: stages, micro-batches, recomputation. */
+/* Pipeline of a record: stages, micro-batches, recomputation. */
 typedef struct shape {
     uint32_t stages, micro_batches;
-    bool recompute; /* a stage keeps its input alone */
+    bool recompute; /* a stage only stores its input */
 } shape;
 
 static shape shape_of(const ty_record *r)
@@ -368,7 +368,7 @@ static shape shape_of(const ty_record *r)
                    is_gpipe && !is_same(r->recompute, "none")};
 }
 
-/* Seconds of a step with the largest micro-batch that fits. @param asked [in, out] as answered */
+/* Step time with the largest micro-batch that fits. @param asked [in, out] the answered question */
 static ty_status pipeline_step(ty_asked *asked, const ty_record *r, const shape *s, double scale,
                                double *step_s, ty_error *error)
 {
@@ -405,7 +405,7 @@ static const ty_record *pipeline_baseline_of(const ty_records *records, const ty
     return best;
 }
 
-/* From the first measurement of the series, as data parallelism is. */
+/* From the first measurement of the series, as for data parallelism. */
 static ty_status predict_rate(const asking *a, ty_asked *asked, ty_error *error)
 {
     const ty_record *first = pipeline_baseline_of(a->records, a->record);
@@ -427,7 +427,7 @@ static ty_status predict_rate(const asking *a, ty_asked *asked, ty_error *error)
     return TY_OK;
 }
 
-/* From the model alone. */
+/* From the model only. */
 static ty_status predict_speedup(const asking *a, ty_asked *asked, ty_error *error)
 {
     static const struct {
@@ -519,9 +519,8 @@ static uint64_t least_common_multiple(uint64_t a, uint64_t b)
     return a / x * b;
 }
 
-/* Epoch time of an asynchronous pipeline over data parallelism. A step of the pipeline is one
- * mini-batch, of as many samples as a device of data parallelism has, by each replica of every
- * stage. */
+/* Epoch time of an asynchronous pipeline over data parallelism. A pipeline step is one mini-batch
+ * per stage replica, with the samples of one data-parallel device. */
 static ty_status predict_pipedream(const asking *a, ty_error *error)
 {
     const ty_record *r = a->record;
@@ -564,7 +563,7 @@ static ty_status predict_pipedream(const asking *a, ty_error *error)
 
 /* ---- Collectives ----------------------------------------------------------------------------- */
 
-/* Below this launching is most of the time, and programs differ in it. */
+/* Below this, launches dominate, and programs differ in them. */
 #define LARGE_BYTES 1048576.0
 
 static bool takes_collective(const asking *a)
@@ -590,7 +589,7 @@ static ty_status ask_collective(const char *line, const ty_collective_question *
     return status;
 }
 
-/* With the algorithm that the record says was set, or the library's own choice. */
+/* With the record's algorithm, or the library's choice. */
 static ty_status predict_collective(const asking *a, ty_error *error)
 {
     static const ty_nccl_algorithm forced[] = {TY_NCCL_RING, TY_NCCL_TREE, TY_NCCL_NVLS};
@@ -629,7 +628,7 @@ static ty_status predict_collective(const asking *a, ty_error *error)
 
 /* ---- Samples to target ----------------------------------------------------------------------- */
 
-/* Figures of one task at one batch size that are further apart are not in the same unit. */
+/* Figures of one task and batch size that differ by more are in different units. */
 #define LARGEST_SPREAD 5.0
 #define LARGEST_TARGET_BATCH 1073741824.0
 
@@ -652,8 +651,8 @@ static int by_batch(const void *left, const void *right)
     return (a > b) - (a < b);
 }
 
-/* Of a task's batch sizes, in order, the first, the third and so on and the last one are fitted;
- * those between are judged. A task of two sizes has only fitted ones. */
+/* Of a task's sorted batch sizes, every second one from the first, and the last one, are fitted;
+ * the others are held out. With two sizes, both are fitted. */
 static bool is_fitted_size(const ty_record *const *sorted, uint32_t count, double size)
 {
     uint32_t before = 0, i = 0;
@@ -756,7 +755,7 @@ static bool replace(char text[TY_ASKED_SIZE], const char *from, const char *to)
     return true;
 }
 
-/* Published runs did fit: recomputation that is not stated must have been the cheapest that fits.
+/* Published runs did fit, so unstated recomputation must have been the cheapest that fits.
  */
 static ty_status recompute_more(const ty_record *r, ty_asked *asked, double *step_s,
                                 bool *is_fitted, ty_error *error)
@@ -768,7 +767,7 @@ static ty_status recompute_more(const ty_record *r, ty_asked *asked, double *ste
                 {"recompute=full", "blocks recomputed"}};
     ty_status status = TY_EINFEASIBLE;
 
-    /* A stack refuses recomputation that it does not have. */
+    /* A framework refuses recomputation that it lacks. */
     for (size_t w = 1;
          (status == TY_EINFEASIBLE || status == TY_EINVAL) && w < sizeof ways / sizeof ways[0] &&
          r->recompute[0] == '\0' && replace(asked->fix, ways[w - 1].fix, ways[w].fix) &&
@@ -792,7 +791,7 @@ static ty_status predict_language_model(const asking *a, ty_error *error)
     status = ty_asked_step(&asked, r, &step_s, &a->out->is_fitted, error);
     if (status == TY_EINFEASIBLE)
         status = recompute_more(r, &asked, &step_s, &a->out->is_fitted, error);
-    /* And replicas that are not said to share their states must have done so. */
+    /* Likewise, replicas with unstated sharding must have sharded their states. */
     if (status == TY_EINFEASIBLE && asked.sharded_stack[0] != '\0' &&
         replace(asked.fix, "zero=0", "zero=3")) {
         snprintf(asked.stack, sizeof asked.stack, "%s", asked.sharded_stack);
@@ -810,9 +809,9 @@ static ty_status predict_language_model(const asking *a, ty_error *error)
 /* ---- Other models, by their number of parameters --------------------------------------------- */
 
 #define WAITING_STACK "tensorflow-2017" /* whose step_jitter is that of image models */
-#define BACKWARD_SHARE (2.0 / 3.0)      /* of a step's work; two products of three */
-#define FEWEST_SAMPLES 0.5              /* of a device: below, its kernels are too small */
-#define BUCKET_BYTES 26214400.0         /* the last one, which nothing hides; PyTorch's usual */
+#define BACKWARD_SHARE (2.0 / 3.0)      /* of a step's work: two of three products */
+#define FEWEST_SAMPLES 0.5              /* per device; below, kernels are too small */
+#define BUCKET_BYTES 26214400.0         /* the last one, which is exposed; PyTorch's default */
 
 static bool takes_series(const asking *a)
 {
@@ -825,7 +824,7 @@ static bool takes_series(const asking *a)
 }
 
 typedef struct exchange {
-    char line[TY_ASKED_SIZE]; /* of the cluster; "": one device, or none with a reason */
+    char line[TY_ASKED_SIZE]; /* cluster line; "": one device, or none with a reason */
     uint64_t bytes;
     double seconds;
 } exchange;
@@ -848,8 +847,8 @@ static ty_status exchange_of(const asking *a, const ty_record *r, double paramet
     return status;
 }
 
-/* A step of so much work: waiting for the slowest device, and the part of the all-reduce that the
- * backward does not hide, at least the last bucket's. */
+/* Step time for `work_s`: adds the wait for the slowest device and the exposed all-reduce, at least
+ * that of the last bucket. */
 static double step_of(const exchange *e, double work_s, double jitter, double devices)
 {
     const double last = fmin(1, BUCKET_BYTES / (double)e->bytes);
@@ -858,7 +857,7 @@ static double step_of(const exchange *e, double work_s, double jitter, double de
            fmax(e->seconds - BACKWARD_SHARE * work_s, e->seconds * last);
 }
 
-/* The work at which a step takes so long, by halving: a step only grows with it. */
+/* The work of a given step time, by bisection: the step time grows with the work. */
 static double work_for(const exchange *e, double step_s, double jitter, double devices)
 {
     double low = 0, high = step_s;
@@ -873,9 +872,9 @@ static double work_for(const exchange *e, double step_s, double jitter, double d
     return low;
 }
 
-/* A step on the fewest devices of a series is measured, and more devices add an
- * all-reduce of gradients and waiting. Runs of a benchmark have batches of their own: their work is
- * taken to be in proportion to a device's samples, where it has no less than half of the others'.
+/* The step on the fewest devices of a series is measured; more devices add an all-reduce of
+ * gradients and waiting. Runs of a benchmark have different batches: their work is assumed
+ * proportional to the samples per device, if these are at least half of the baseline's.
  */
 static ty_status predict_series(const asking *a, ty_error *error)
 {
@@ -905,7 +904,7 @@ static ty_status predict_series(const asking *a, ty_error *error)
     TY_CHECK(exchange_of(a, r, parameters, &all, error), status, cleanup);
     if (a->out->reason[0] != '\0')
         goto cleanup;
-    samples = batch * ty_find_number(known, "items", 1); /* of a device, in the measure's items */
+    samples = batch * ty_find_number(known, "items", 1); /* per device, in the measure's items */
     work_s = work_for(&fewest,
                       is_benchmark(first) ? benchmark_step_s(first)
                                           : samples * first->gpus / first->value,
@@ -951,7 +950,7 @@ static const struct predictor {
     {"noise-scale-law", takes_convergence, predict_convergence},
     {"language-model", takes_language_model, predict_language_model},
     {"series", takes_series, predict_series},
-    {"none", NULL, NULL}, /* for the rest */
+    {"none", NULL, NULL}, /* for all others */
 };
 
 const char *ty_predictor_name(uint32_t index)
@@ -976,7 +975,7 @@ ty_status ty_predict(const ty_json *names, const ty_records *records, const ty_r
                                                                      : "what it measures");
     if (status == TY_ENOMEM || status == TY_EIO)
         return ty_fail(error, status, "%s: %s", record->id, detail.message);
-    if (status != TY_OK) { /* a row that makes no sense is no reason to lose the others */
+    if (status != TY_OK) { /* an invalid row must not stop the others */
         ty_free(out->command);
         *out = (ty_verdict){0};
         (void)skip(&a, "%.*s", TY_SKIP_REASON_SIZE - 1, detail.message);

@@ -1,4 +1,4 @@
-/* Reading files of measurements that others published. */
+/* Reads files of published measurements. */
 #include "asked.h"
 
 #include <stddef.h>
@@ -15,8 +15,8 @@ static const char *const confidences[] = {"read", "recalled"};
 
 /* ---- Members by path ------------------------------------------------------------------------- */
 
-/* The object that a path's last member is in, and that member; NULL with where it ends short: at a
- * member that is none (`*at` is its name), or is no object (TY_EPARSE). */
+/* The object of a path's last member, and that member; NULL if the path ends early, at a missing
+ * member (`*at` is its name), or at one that is no object (TY_EPARSE). */
 static ty_status find_part(const ty_json *object, const char *path, const ty_json **part,
                            const char **last, ty_error *error)
 {
@@ -86,7 +86,7 @@ const char *ty_find_text(const ty_json *object, const char *path)
 
 /* ---- Records --------------------------------------------------------------------------------- */
 
-/* The members that become numbers and texts of ty_record. */
+/* The members with numbers and texts of ty_record. */
 #define NUMBER(path, member)                                                                       \
     {                                                                                              \
         path, offsetof(ty_record, member), true, false                                             \
@@ -100,7 +100,7 @@ static const struct field {
     const char *path;
     size_t offset;
     bool is_number;
-    bool may_be_text; /* "65536 then 32768": a number that is none counts as not stated */
+    bool may_be_text; /* "65536 then 32768": a text counts as not stated */
 } fields[] = {
     TEXT("source.table", source_table),
     TEXT("model.name", model),

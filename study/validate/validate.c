@@ -1,4 +1,4 @@
-/* Every record of a file, or of every file of a directory, predicted, scored and written. */
+/* Predicts, scores and writes every record of a file, or of all files in a directory. */
 #include "asked.h"
 
 #include <dirent.h>
@@ -11,7 +11,7 @@
 
 /* ---- Errors ---------------------------------------------------------------------------------- */
 
-/* Of sorted values: the smallest that at least `share` of them do not exceed. */
+/* The smallest of sorted values that at least `share` of them do not exceed. */
 static double percentile(const double *sorted, uint32_t count, double share)
 {
     const double rank = ceil(share * count);
@@ -47,7 +47,7 @@ static double points_of_pair(const ty_scored_row *a, const ty_scored_row *b)
     return (measured > 0) == (predicted > 0) ? 1 : 0;
 }
 
-/* A group of rows, from its first one on: sums of pair order and regret. */
+/* Adds pair order and regret of a group, from its first row on. */
 static void score_group(const ty_scored_row *rows, uint32_t count, uint32_t first,
                         ty_validation_score *sum)
 {
@@ -107,8 +107,8 @@ ty_status ty_validation_score_rows(const ty_scored_row *rows, uint32_t count,
 
 /* ---- Groups ---------------------------------------------------------------------------------- */
 
-/* What makes rows comparable: one model, one cluster, one metric; times of one batch, collectives
- * of one size. */
+/* Key of comparable rows: same model, cluster and metric; for times the same batch, for collectives
+ * the same size. */
 static ty_status group_key(const ty_record *r, char **out, ty_error *error)
 {
     const ty_json *model;
@@ -131,7 +131,7 @@ done:
     return status;
 }
 
-/* Numbers equal keys alike: the index of the first row that has the key. */
+/* Group number of each row: the index of the first row with its key. */
 static ty_status group_rows(const ty_records *records, uint32_t *groups, ty_error *error)
 {
     char **keys = ty_alloc(records->count, sizeof *keys);
@@ -153,7 +153,7 @@ cleanup:
 
 /* ---- Sources --------------------------------------------------------------------------------- */
 
-/* Scores the predicted rows that are fitted, or are not, and that one predictor took. */
+/* Scores the predicted rows of one predictor, either fitted or held-out. */
 static ty_status score_some(const ty_validated_source *s, const uint32_t *groups, bool is_fitted,
                             const char *predictor, ty_validation_score *out, ty_error *error)
 {
@@ -306,7 +306,7 @@ ty_status ty_validation_run(const char *path, ty_validation **out, ty_error *err
         status = validate_folder(ty_json_root(names), path, v, error);
     } else if ((v->sources = ty_alloc(1, sizeof *v->sources)) == NULL) {
         status = ty_fail(error, TY_ENOMEM, "out of memory");
-    } else { /* reading tells what is wrong with a path */
+    } else { /* reading reports an invalid path */
         v->source_count = 1;
         status = validate_file(ty_json_root(names), path, v->sources, error);
     }
