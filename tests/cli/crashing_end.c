@@ -1,5 +1,5 @@
-/* Preloaded into ranks: MPI_Finalize does what it does, and then another thread ends by a signal,
- * as Open MPI's own does now and then. CRASH: which. */
+/* Preloaded into ranks: MPI_Finalize returns as usual, and then another thread ends by a signal, as
+ * Open MPI's own thread sometimes does. CRASH: which signal. */
 #define _GNU_SOURCE /* RTLD_NEXT */
 #include <dlfcn.h>
 #include <pthread.h>

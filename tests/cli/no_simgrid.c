@@ -1,4 +1,4 @@
-/* Preloaded into the program: a machine without SimGrid. */
+/* Preloaded into the program: emulates a host without SimGrid. */
 #define _GNU_SOURCE /* RTLD_NEXT */
 #include <dlfcn.h>
 #include <string.h>

@@ -1,5 +1,5 @@
-/* The tables that readers follow, as JSON: what docs/schemas.py makes the parts of schemas of that
- * follow from them. */
+/* The tables that readers use, as JSON. docs/schemas.py generates the parts of schemas that depend
+ * on them. */
 #include "checkpoint_parts.h"
 #include "ty_core.h"
 #include "ty_json.h"

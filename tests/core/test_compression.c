@@ -75,7 +75,7 @@ Test(compression, wrong_text_is_refused)
     }
 }
 
-/* 5000 elements among 4 members; bytes by hand. One-bit: parts of 1250, which are 40 words of 32
+/* 5000 elements among 4 members; bytes by hand. One-bit: shards of 1250, which are 40 words of 32
  * and two groups; 10 groups of 512. */
 Test(compression, bytes_by_hand)
 {
@@ -118,8 +118,8 @@ Test(compression, bytes_by_hand)
     }
 }
 
-/* A table of 100 rows of 16 and 3 positions: of 7 rows 4 bytes of index and 64 of numbers each, and
- * the positions as they are; from each of 4 members. */
+/* A table of 100 rows of 16, and 3 position rows. Each of 7 rows takes 4 bytes of index and 64 of
+ * numbers, and the position rows are sent uncompressed; from each of 4 members. */
 Test(compression, rows_by_hand)
 {
     const ty_compression rows = parsed("rows"), fp16 = parsed("fp16");
@@ -154,7 +154,7 @@ Test(compression, warmup_falls_by_equal_factors)
     }
 }
 
-/* On either side of the bandwidth it names the faster exchange is the one it says. */
+/* On either side of the reported bandwidth, the reported algorithm is the faster one. */
 Test(compression, crossover_against_direct_evaluation)
 {
     uint64_t state = 99;

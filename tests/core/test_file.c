@@ -1,4 +1,5 @@
-/* Files read and replaced as a whole, directories, where data lies, and the progress line. */
+/* Reading and atomic replacement of files, directories, the location of data, and the progress
+ * line. */
 #include "ty_base.h"
 
 #include <criterion/criterion.h>

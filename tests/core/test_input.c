@@ -53,7 +53,7 @@ Test(input, slowest_part_sets_the_rate)
     cr_assert_eq(ty_input_rate(&q, &o, NULL), TY_EINVAL);
 }
 
-/* n hosts of which each reads V from one store of rate R: n V / R, until what one draws binds. */
+/* n hosts each read V from one store of rate R: n V / R, until a single host's rate limits it. */
 Test(input, hosts_share_a_store)
 {
     for (uint32_t hosts = 1; hosts <= 64; hosts *= 2) {
@@ -82,8 +82,8 @@ Test(input, hosts_share_a_store)
     }
 }
 
-/* What a host keeps of its own samples is asked for as often as those are; of all samples, with its
- * share of them. */
+/* If a host reads only its own samples, its cache serves the cached ones every time. If it draws
+ * from all samples, the cache serves the share of them that it holds. */
 Test(input, a_cache_serves_what_it_holds)
 {
     const ty_storage levels[] = {disk, store};

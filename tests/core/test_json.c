@@ -285,7 +285,7 @@ Test(json, values_are_read)
     ty_json_free(document);
 }
 
-/* What files call things is shown on terminals and written into launch files. */
+/* Names from files are printed on terminals and written into launch files. */
 Test(json, strings_are_printable)
 {
     static const char *const bad[] = {"\\n",     "\\t",     "\\u001b", "\\u007f",      "\\u0085",
@@ -421,7 +421,7 @@ Test(json, writing)
     ty_text_clear(&text);
 }
 
-/* A document on one line is what a reader makes of it: large whole numbers and all. */
+/* A document on one line equals what a reader parses from it, large integers included. */
 Test(json, compact_writing_is_the_reader_s_text)
 {
     ty_text text = {0};

@@ -1,5 +1,5 @@
-/* Plans: stage replicas and buckets against closed forms, the check against plans spoilt one way
-   each, files there and back. */
+/* Plans: stage replicas and buckets against closed forms, the check against plans with one error
+ * each, and round trips through files. */
 #include "toy.h"
 
 #include <criterion/criterion.h>
@@ -46,8 +46,8 @@ Test(plan, tied_buckets_belong_to_two_stages)
     const uint32_t expected[] = {0, 1, 2, 3, 4};
     uint32_t stage_replicas[5] = {0}, tied = plan->bucket_count - 2;
 
-    /* embed keeps its positions, the matrix 8 x 4 travels alone; down keeps its bias, matrix 4 x 4
-     */
+    /* embed keeps its position rows, its 8 x 4 matrix has a bucket of its own; down keeps its bias,
+     * matrix 4 x 4 */
     cr_assert_eq(plan->buckets[tied].gradient_bytes, 128);
     cr_assert_eq(plan->buckets[tied].tied_stage, 1);
     cr_assert_eq(plan->buckets[tied + 1].gradient_bytes, 64);
@@ -76,7 +76,8 @@ Test(plan, frozen_layers_have_no_gradients)
     cr_assert_eq(ty_bucket_gradient_bytes(plan, &whole), 176 + 80 + 80 + 128);
     plan->workload->layers[0].is_frozen = true;
     cr_assert_eq(ty_bucket_gradient_bytes(plan, &whole), 80 + 80 + 128);
-    /* And none lies inside a bucket: gradients of one are a stretch of memory. */
+    /* A frozen layer may not be inside a bucket: the gradients of one bucket are contiguous in
+     * memory. */
     plan->buckets[plan->bucket_count - 1].gradient_bytes =
         ty_bucket_gradient_bytes(plan, &plan->buckets[plan->bucket_count - 1]);
     cr_assert_eq(ty_workload_digest(plan->workload, &plan->workload_digest, NULL), TY_OK);
@@ -400,7 +401,7 @@ static void tied_elsewhere(ty_plan *p)
 }
 static void three_copies(ty_plan *p)
 {
-    p->workload->layers[1].tied_to = 0; /* not a workload that passes its own check */
+    p->workload->layers[1].tied_to = 0; /* not a workload that passes the check of workloads */
     p->stages = ty_resize(p->stages, 3, sizeof *p->stages);
     p->stages[2] = p->stages[1];
     p->stages[0].layer_count = 1;
@@ -685,7 +686,7 @@ Test(plan, files_go_there_and_back)
     remove(path);
 }
 
-/* `text` without the member "stack" at its end. */
+/* `text` without its last member, "stack". */
 static void cut_stack(char *text)
 {
     char *at = strstr(text, ",\n  \"stack\": {");
@@ -926,7 +927,7 @@ Test(plan, survives_each_failing_allocation)
     ty_plan_free(plan);
 }
 
-/* Rates are over the devices in use, which virtual stages share, whatever the layout. */
+/* Rates count the devices in use, which virtual stages share, for any layout. */
 Test(plan, rates_of_a_step)
 {
     for (size_t i = 0; i < toy_spec_count; i++) {
@@ -948,7 +949,7 @@ Test(plan, rates_of_a_step)
     }
 }
 
-/* The fullest stage is the one whose devices have the least room left. */
+/* The fullest stage is the one whose devices have the least free memory. */
 Test(plan, memory_of_the_fullest_stage)
 {
     ty_plan *plan = toy_plan_named("pipeline");

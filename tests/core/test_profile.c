@@ -1,4 +1,4 @@
-/* Profiles: JSON there and back, refused files, and look-ups against formulas. */
+/* Profiles: JSON round trips, refused files, and look-ups against formulas. */
 #include "ty_base.h"
 #include "ty_profile.h"
 
@@ -322,7 +322,8 @@ Test(profile, transfers_and_updates)
     ty_profile_free(p);
 }
 
-/* A small message is a copy, a large one waits for a slow network; in between both times count. */
+/* A small message is a copy, a large one waits for a slow interconnect; between them both times
+ * count. */
 Test(profile, slow_messages_leave_the_core_alone)
 {
     static ty_transfer_time rows[] = {{1000, 1e-5, 1e-5}, {1001000, 1e-1, 1e-3}};
@@ -337,7 +338,7 @@ Test(profile, slow_messages_leave_the_core_alone)
     cr_expect_eq(ty_profile_busy_share(&profile, 1001000), 1);
 }
 
-/* Latency-bandwidth times; from rows at 2 and 4 ranks all others follow exactly. */
+/* Latency-bandwidth times; rows at 2 and 4 ranks determine all others exactly. */
 static double model(ty_collective_kind kind, ty_algorithm algorithm, uint32_t ranks, double bytes)
 {
     const double latency = 1e-5, rate = 1e9;
@@ -361,7 +362,7 @@ Test(profile, collectives_at_other_sizes_and_rank_counts)
         ty_collective_kind kind = (ty_collective_kind)(c / 2);
         ty_algorithm algorithm = c % 2 == 0 ? TY_RING : TY_TREE;
         if (kind == TY_BROADCAST && algorithm == TY_RING)
-            continue; /* a scatter and a gather, whose steps are not alike */
+            continue; /* a reduce-scatter and an all-gather, whose steps differ */
         for (int i = 0; i < 4; i++) {
             rows[i] = (ty_collective_time){
                 kind, algorithm, i < 2 ? 4 : 2, i % 2 == 0 ? 1048576 : 1024, 0.0, 0};
@@ -391,7 +392,7 @@ Test(profile, collectives_at_the_edges)
     cr_expect(seconds == -1.0, "untouched without an answer");
     cr_assert(ty_profile_collective(p, TY_ALL_REDUCE, TY_RING, 1, 1024, &seconds));
     cr_expect(seconds == 0.0, "alone there is nothing to do");
-    /* Fewer ranks than were measured: 2 of 14 steps, each of as many bytes. */
+    /* Fewer ranks than in the measurements: 2 of 14 steps with the same bytes per step. */
     cr_assert(ty_profile_collective(&eight, TY_ALL_REDUCE, TY_RING, 2, 200, &seconds));
     cr_expect(is_close(seconds, 2.0), "%g", seconds);
     ty_profile_free(p);

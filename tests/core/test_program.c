@@ -1,5 +1,5 @@
-/* Programs: matching of stage replicas against brute force, the proof against programs spoilt one
-   way each, files and listings. */
+/* Programs: matching of stage replicas against brute force, the proof against programs with one
+ * error each, files and listings. */
 #include "toy.h"
 
 #include <criterion/criterion.h>
@@ -142,7 +142,7 @@ Test(program, gpipe_keeps_all_micro_batches_in_flight)
     }
 }
 
-/* Forward in two pieces, backward in three: a stash lives from the first to the last piece. */
+/* Forward in two pieces, backward in three: activations live from the first piece to the last. */
 Test(program, peak_in_flight_counts_pieces_once)
 {
     const struct {
@@ -440,7 +440,7 @@ static void decode_before_collective(ty_program *p)
     decode->bytes = swapped.bytes;
 }
 
-/* "hybrid up": stage 0 has one replica, so nothing of it is exchanged */
+/* "hybrid up": stage 0 has one replica, so it has no gradient all-reduce */
 static void exchange_alone(ty_program *p)
 {
     repeat(p, 0, nth(p, 0, TY_OP_UPDATE, 0));
@@ -456,7 +456,7 @@ static void encode_unasked(ty_program *p)
     at(p, 0, p->stages[0].instruction_count - 1)->op = TY_OP_ENCODE;
 }
 
-/* "data parallel one-bit": the second phase, and phases that are none */
+/* "data parallel one-bit": without the second phase, and with invalid phases */
 static void drop_second_collective(ty_program *p)
 {
     uint32_t decode = nth(p, 0, TY_OP_DECODE, 0), second = nth(p, 0, TY_OP_COLLECTIVE, 1);
@@ -497,7 +497,7 @@ static void forward_after_gradient(ty_program *p)
 
     cr_assert_eq(receive.micro_batch, 0);
     drop(p, 0, nth(p, 0, TY_OP_RECEIVE, 1));
-    in = ty_instruction_of(TY_OP_UPDATE); /* room for one more */
+    in = ty_instruction_of(TY_OP_UPDATE); /* space for one more */
     cr_assert_eq(ty_program_append(p, 0, &in, NULL, 0, NULL, NULL), TY_OK);
     s = &p->stages[0];
     for (uint32_t i = s->instruction_count - 1; i > forward; i--) {
@@ -652,8 +652,8 @@ Test(program, check_refuses_each_flaw)
     }
 }
 
-/* A backward cut at bucket boundaries, with each bucket leaving at once, is as right as a whole
- * one. */
+/* A backward pass split at bucket boundaries, with each bucket sent at once, is as valid as an
+ * unsplit one. */
 Test(program, backward_may_be_cut_at_buckets)
 {
     ty_plan *plan = toy_plan_named("data parallel");
@@ -700,7 +700,7 @@ Test(program, backward_may_be_cut_at_buckets)
     ty_plan_free(plan);
 }
 
-/* Linear in the events: 3000 stage replicas, a quarter of a million of them. */
+/* Linear in the number of events: 3000 stage replicas, a quarter of a million events. */
 Test(program, check_of_many_replicas)
 {
     const plan_shape spec = {"many",

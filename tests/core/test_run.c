@@ -1,4 +1,4 @@
-/* Jobs and runs: files there and back, refusals. */
+/* Jobs and runs: round trips through files, refusals. */
 #include "toy.h"
 
 #include <criterion/criterion.h>

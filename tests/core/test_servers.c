@@ -1,11 +1,10 @@
-/* Servers of gradients: who has what, against every other way to place it; files, and what no plan
- * may say. */
+/* Gradient servers: their shards, against every other placement; files, and invalid plans. */
 #include "toy.h"
 
 #include <criterion/criterion.h>
 #include <string.h>
 
-/* "data parallel", four replicas, with servers on the devices behind theirs. */
+/* "data parallel", four replicas, with servers on the devices after the replicas' devices. */
 static ty_plan *served_plan(uint32_t servers, ty_server_shard shard)
 {
     ty_plan *plan = toy_plan_named("data parallel");
@@ -57,8 +56,8 @@ Test(servers, have_every_element_once)
         }
 }
 
-/* The bytes of the fullest server over all ways to place the toy's tensors: embedding and
- * positions, two linear layers with a bias each, and a head. */
+/* Bytes of the fullest server in the best placement of the toy's tensors: embedding and position
+ * rows, two linear layers with a bias each, and a head. */
 static uint64_t best_by_force(const uint64_t *tensors, uint32_t count, uint64_t *loads,
                               uint32_t servers)
 {
@@ -79,7 +78,8 @@ static uint64_t best_by_force(const uint64_t *tensors, uint32_t count, uint64_t 
     return best;
 }
 
-/* Whole tensors, but for those of more than a fair share; no worse than 4/3 of the best balance. */
+/* Tensors are unsharded, except those of more than a fair share; no worse than 4/3 of the best
+ * balance. */
 Test(servers, are_balanced_by_tensor)
 {
     static const uint64_t tensors[] = {32, 12, 16, 4, 16, 4, 32}; /* elements */
@@ -101,7 +101,7 @@ Test(servers, are_balanced_by_tensor)
     }
 }
 
-/* Eight servers: a fair share is 14 elements, and no server has more of a tensor. */
+/* Eight servers: a fair share is 14 elements, and no server has more of one tensor. */
 Test(servers, divide_hot_tensors)
 {
     ty_plan *plan = served_plan(8, TY_SHARD_TENSOR);
@@ -119,7 +119,7 @@ Test(servers, divide_hot_tensors)
     ty_plan_free(plan);
 }
 
-/* While its buckets are chosen, a plan has none yet. */
+/* Before its buckets are chosen, a plan has none. */
 Test(servers, have_nothing_of_a_plan_without_buckets)
 {
     for (int shard = 0; shard < TY_SERVER_SHARD_COUNT; shard++) {
@@ -209,7 +209,7 @@ Test(servers, bad_files_are_refused_with_pointer)
     ty_plan_free(plan);
 }
 
-/* ---- What no plan may say ------------------------------------------------------------------- */
+/* ---- Invalid plans ------------------------------------------------------------------------- */
 
 static void on_a_replica(ty_plan *p)
 {

@@ -1,4 +1,4 @@
-/* Stacks: the catalogue, JSON there and back, what is like another, and what is refused. */
+/* Frameworks: the catalogue, JSON round trips, inheritance, and refusals. */
 #include "ty_base.h"
 #include "ty_plan.h"
 #include "ty_stack.h"
@@ -57,7 +57,7 @@ Test(stack, names)
     cr_expect_str_eq(ty_stack_memory_name(TY_MEMORY_AUTOGRAD), "autograd");
 }
 
-/* A whole stack of which a line is taken out. */
+/* A framework file without one of its lines. */
 static ty_stack *without(const char *text, const char *key)
 {
     const char *at = strstr(text, key), *end = strchr(at, '\n') + 1;
@@ -151,8 +151,8 @@ Test(stack, what_the_worker_and_its_relatives_say)
     .schedule = -1, .compression = -1, .recompute = TY_RECOMPUTE_FULL, .zero = -1,                 \
     .blocks = BLOCKS, .segment = SEGMENT, .parts = PARTS
 
-/* What is said replaces, what is not is the base's; the sets come back from JSON, and say what is
- * wrong in them. */
+/* Specified values replace the base's, all others are inherited. The sets survive a JSON round
+ * trip, and errors in them are reported. */
 Test(stack, plans_it_can_run)
 {
     static const struct {
@@ -167,7 +167,7 @@ Test(stack, plans_it_can_run)
     ty_stack *worker = open_stack("trainyard"), *ddp = open_stack("pytorch-ddp");
     ty_stack *titan = open_stack("torchtitan"), *fsdp = open_stack("pytorch-fsdp");
     ty_stack *megatron = open_stack("megatron"), *maxtext = open_stack("maxtext");
-    /* By Megatron-LM's validate_args, each beside what it is not refused with. */
+    /* By Megatron-LM's validate_args: each refused combination with one that is accepted. */
     static const struct {
         ty_stack_use use;
         const char *why;
@@ -223,7 +223,8 @@ Test(stack, plans_it_can_run)
         .sizes = {1, 2, 1}, .schedule = -1, .compression = -1, .recompute = -1, .zero = -1};
     cr_expect_eq(ty_stack_check(fsdp, &use, &error), TY_EINVAL);
     cr_expect_str_eq(error.message, "stack pytorch-fsdp has no context parallelism; found 2");
-    /* Norms and activation functions alone: of experts by Megatron-Core, of anything by others. */
+    /* Norms and activation functions only: Megatron-Core recomputes those of experts, other
+     * frameworks those of any layer. */
     use = (ty_stack_use){.schedule = -1,
                          .compression = -1,
                          .recompute = TY_RECOMPUTE_ELEMENTWISE,
@@ -264,7 +265,7 @@ Test(stack, what_is_like_another_takes_its_figures_with_their_sources)
         if (strcmp(ty_stack_constant_at(i)->key, "host_kernel_s") == 0)
             cr_expect_str_eq(ty_stack_source(late, i), ty_stack_source(node, i));
         if (strcmp(ty_stack_constant_at(i)->key, "attention_backward") ==
-            0) /* no source of its own */
+            0) /* no source in the file itself */
             cr_expect_str_eq(ty_stack_source(late, i), node->source);
         if (strcmp(ty_stack_constant_at(i)->key, "gradient_bytes") == 0)
             cr_expect_str_eq(ty_stack_source(late, i), late->source);
@@ -296,7 +297,7 @@ Test(stack, files)
     cr_expect_not(ty_stack_is_fitted(stack, "megatron_lm", "GPT 3.6B"), "its own list, no other");
     ty_stack_free(stack);
 
-    /* Beside it, and like it by a path from there. */
+    /* In the same folder, with a relative path to its base. */
     write_file(folder, "yours.json",
                "{\"schema\": \"trainyard.stack/1\", \"name\": \"yours\", \"title\": \"t\",\n"
                " \"source\": \"s\", \"provenance\": \"datasheet\", \"like\": \"mine.json\"}",
@@ -420,7 +421,7 @@ Test(stack, names_there_are_not)
     cr_expect_null(stack);
 }
 
-/* "NAME KEY=VALUE": one's own figures without a file. */
+/* "NAME KEY=VALUE": constants on the command line, without a file. */
 Test(stack, constants_behind_a_name)
 {
     static const struct {
@@ -547,7 +548,7 @@ Test(stack, figures_of_some_devices)
     cr_expect_str_eq(copy->on[1].sources[0], "hot");
     cr_expect_null(copy->on[0].sources[0]);
 
-    /* By name, for who fits them. */
+    /* By name, for callers that fit the constants. */
     cr_assert_eq(ty_stack_find(copy, "h200:product_share", "hopper", &constant, &value, &error),
                  TY_OK);
     cr_expect_eq(*value, 0.55);
@@ -565,7 +566,7 @@ Test(stack, figures_of_some_devices)
     ty_stack_free(copy);
     ty_stack_free(stack);
 
-    /* How far off it was is said of the very stack alone. */
+    /* The recorded error applies to that very framework only. */
     snprintf(other, sizeof other, "%s/judged.json", folder);
     write_file(
         folder, "judged.json",
@@ -591,7 +592,8 @@ Test(stack, figures_of_some_devices)
     snprintf(other, sizeof other, "%s/judged.json", folder);
     unlink(other);
 
-    /* What a stack says itself holds everywhere else; the rest is the base's, with its source. */
+    /* Constants in the framework's file apply to everything else; the rest is the base's, with its
+     * source. */
     write_file(folder, "yours.json",
                "{\"schema\": \"trainyard.stack/1\", \"name\": \"yours\", \"title\": \"t\",\n"
                " \"source\": \"s\", \"provenance\": \"datasheet\", \"like\": \"mine.json\",\n"

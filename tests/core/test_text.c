@@ -427,7 +427,7 @@ Test(memory, large_blocks_are_zeroed_and_counted)
 }
 
 #ifdef __linux__
-/* The flag "hg" of the mapping that a large block lies in. */
+/* The flag "hg" of the mapping that contains a large block. */
 Test(memory, large_blocks_ask_for_large_pages)
 {
     unsigned char *block = ty_alloc_large((size_t)16 << 20, 1);

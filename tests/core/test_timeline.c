@@ -182,9 +182,9 @@ Test(timeline, summary_of_one_rank)
 }
 
 /* Two stages, two micro-batches; forward 1 s, backward 2 s, transfer 0.5 s, update 0.25 s, all as
-   early as can be. Stage replica 0 waits from 2 to 6 for a gradient that is sent from 5.5; stage
-   replica 1 from 0 to 1.5 for an activation that is sent from 1, and has nothing left to do from 8
-   to 10.25. */
+ * early as possible. Stage replica 0 waits from 2 to 6 for a gradient that is sent from 5.5. Stage
+ * replica 1 waits from 0 to 1.5 for an activation that is sent from 1, and has no work from 8 to
+ * 10.25. */
 Test(timeline, summary_of_a_pipeline)
 {
     static const times events[2][12] = {
@@ -243,9 +243,9 @@ Test(timeline, summary_of_a_pipeline)
     ty_plan_free(plan);
 }
 
-/* Two replicas. In each step forward and backward take 3 s, the first bucket is exchanged in 1 s,
-   the second while the first is updated, the third 1 s longer than the updates: 6.5 s, of which 2
-   wait for collectives. */
+/* Two replicas. In each step forward and backward take 3 s. The first bucket's all-reduce takes 1
+ * s, the second one's runs while the first is updated, and the third one's takes 1 s longer than
+ * the updates: 6.5 s, of which 2 are exposed communication. */
 static void add_parallel_step(ty_timeline *timeline, uint32_t step, double from, double load_s)
 {
     static const times events[] = {{0, 0},    {0, 1},   {1, 3},    {3, 4},  {4, 4.5},
@@ -279,7 +279,7 @@ Test(timeline, summary_of_many_steps)
          7,
          {7.5, 4 / 7.5, 12 / 7.5, 4.5 * 7 / 52.5, 2.0 * 7 / 52.5, 0, 0, 7 / 52.5,
           "gradient all-reduce 27 %, input 13 %", 0, 0, 0, 0}},
-        /* with more the median; shares are of all the time */
+        /* with more steps the median; shares are of the total time */
         {"nine steps, one disturbed",
          9,
          5,
@@ -317,7 +317,7 @@ Test(timeline, summary_of_many_steps)
     ty_plan_free(plan);
 }
 
-/* Whatever the times, shares are shares. */
+/* For any times, shares add up to 1. */
 Test(timeline, shares_add_up_to_one)
 {
     for (unsigned seed = 1; seed <= 200; seed++) {

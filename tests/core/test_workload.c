@@ -1,4 +1,4 @@
-/* Workloads: tables, JSON there and back, every rule of the check, digests, sums, cuts. */
+/* Workloads: tables, JSON round trips, every rule of the check, digests, sums, cuts. */
 #include "ty_base.h"
 #include "ty_workload.h"
 
@@ -65,7 +65,7 @@ Test(workload, names_and_attributes)
 {
     static const struct {
         ty_layer_kind kind;
-        const char *name, *attributes; /* options behind the bar */
+        const char *name, *attributes; /* options after the bar */
     } rows[] = {
         {TY_LAYER_LINEAR, "linear", "in_features out_features has_bias "},
         {TY_LAYER_CONV2D, "conv2d",
@@ -220,7 +220,7 @@ Test(workload, is_found_inside_another_document)
     ty_text_clear(&text);
 }
 
-/* The members that only scenarios have go there and back, and 1 local step is none. */
+/* The members that only scenarios have survive a round trip, and 1 local step equals none. */
 Test(workload, scenarios)
 {
     char *text = edited(CNN, "{", "\"layers\": [",
@@ -254,7 +254,7 @@ Test(workload, scenarios)
     free(plain);
 }
 
-/* conv1 is frozen: backward ends at the norm behind it, which is trained. */
+/* conv1 is frozen: backward ends at the norm after it, which is trained. */
 Test(workload, backward_of_frozen_layers)
 {
     ty_workload *w = load(CNN);
@@ -279,7 +279,7 @@ Test(workload, backward_of_frozen_layers)
     ty_workload_free(w);
 }
 
-/* One edit of a good file each, and what is said about it. */
+/* One edit of a good file each, and the resulting message. */
 Test(workload, every_rule_is_checked)
 {
     static const struct {
@@ -416,7 +416,7 @@ Test(workload, every_rule_is_checked)
     }
 }
 
-/* What only a workload made by hand can get wrong. */
+/* Errors that only a workload made by hand can have. */
 static void bad_kind(ty_workload *w)
 {
     w->layers[1].kind = 99;
@@ -547,7 +547,7 @@ Test(workload, made_by_hand)
     }
 }
 
-/* Any change of what a workload says changes its digest; of how it is written, does not. */
+/* Any change of a workload's content changes its digest; a change of its formatting does not. */
 Test(workload, digests)
 {
     static const struct {
@@ -577,7 +577,7 @@ Test(workload, digests)
     }
 }
 
-/* An optional attribute is told apart everywhere, and is nowhere to be seen when it is 0. */
+/* Every optional attribute distinguishes two workloads, and is omitted from files if it is 0. */
 Test(workload, optional_attributes)
 {
     static const struct {

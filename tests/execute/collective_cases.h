@@ -1,4 +1,5 @@
-/* What every transport must do, run by all of its ranks together; the same for threads and MPI. */
+/* Requirements on every transport. All of its ranks run them together; the same for threads and
+ * MPI. */
 #ifndef TY_TEST_COLLECTIVE_CASES_H
 #define TY_TEST_COLLECTIVE_CASES_H
 

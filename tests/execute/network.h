@@ -1,4 +1,4 @@
-/* Small networks made by hand, so that the tests of execute/ need core only. */
+/* Small models made by hand, so that the tests of execute/ need only core. */
 #ifndef TEST_EXECUTE_NETWORK_H
 #define TEST_EXECUTE_NETWORK_H
 
@@ -21,7 +21,7 @@ int network_simple(ty_workload *network, int input,
                    ty_layer_kind kind); /* relu, norms, flatten.. */
 int network_embedding(ty_workload *network, uint64_t vocabulary, uint64_t features,
                       uint64_t positions);
-/* Gives the embedding a table of segments. */
+/* Adds a table of segments to the embedding. */
 void network_token_types(ty_workload *network, int embedding, uint64_t types);
 int network_attention(ty_workload *network, int input, uint64_t heads, uint64_t kv_heads,
                       uint64_t head_size, bool has_bias, bool is_causal);
@@ -40,29 +40,32 @@ int network_lstm(ty_workload *network, int input, uint64_t hidden, bool has_bias
 int network_mlp(ty_workload *network, int input, uint64_t hidden, bool has_bias, bool is_gated);
 int network_moe(ty_workload *network, int input, uint64_t experts, uint64_t per_token,
                 uint64_t hidden, bool has_bias, bool is_gated);
-/** Beside `shared` hidden features of experts that see all tokens. */
+/** Experts for the tokens that the router selects, next to `shared` hidden features of experts that
+ * process all tokens. */
 int network_moe_shared(ty_workload *network, int input, uint64_t experts, uint64_t per_token,
                        uint64_t hidden, uint64_t shared, bool has_bias, bool is_gated);
 int network_join(ty_workload *network, ty_layer_kind kind, const int *inputs, uint32_t count);
 int network_loss(ty_workload *network, int input);
 
-/* The networks of the benchmarks and of several tests. */
+/* The models of the benchmarks and of several tests. */
 ty_workload *network_make_mlp(void);   /* 784-1024-1024-10 */
 ty_workload *network_make_lenet(void); /* Caffe's: 20 and 50 filters, 500 hidden */
 ty_workload *network_make_gpt(uint64_t layers, uint64_t features, uint64_t heads, uint64_t sequence,
                               uint64_t vocabulary);
-/* A block of BERT's: token types, attention in both directions, norms behind the sums. */
+/* A BERT block: token types, bidirectional attention, norms after the residual additions. */
 ty_workload *network_make_encoder(uint64_t features, uint64_t heads, uint64_t sequence,
                                   uint64_t vocabulary, bool has_positions);
 
 /* Small ones whose sizes are no multiples of anything. */
-ty_workload *network_make_activations(void); /* linear layers, each activation behind one */
+ty_workload *network_make_activations(void); /* linear layers, each followed by one activation
+                                              * function */
 ty_workload *network_make_small_lenet(void);
 /* Colour images, groups, strides, padding, overlapping windows, joins, values read twice. */
 ty_workload *network_make_residual(void);
-/* Longer than a block of queries or of keys, and a multiple of neither. */
+/* Longer than a block of queries or of keys, and a multiple of neither size. */
 ty_workload *network_make_small_gpt(void);
-/* Two attentions over 70 tokens whose positions turn queries and keys, under a mask and without. */
+/* Two attention layers over 70 tokens with rotary embeddings of queries and keys, one causal, one
+ * not. */
 ty_workload *network_make_rotary(bool has_norms);
 /* Numbers, indices of two tables and of a bag that is averaged, one more that is summed; one score.
  */

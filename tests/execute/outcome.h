@@ -1,4 +1,4 @@
-/* What a run of a plan leaves, and comparing two of them. */
+/* The outcome of running a plan, and a comparison of two outcomes. */
 #ifndef TY_TEST_EXECUTE_OUTCOME_H
 #define TY_TEST_EXECUTE_OUTCOME_H
 
@@ -7,13 +7,13 @@
 #include <stddef.h>
 
 typedef struct outcome {
-    char *gradients; /* see ty_interpreter_save_gradients; NULL: the job did not ask for them */
+    char *gradients; /* see ty_interpreter_save_gradients; NULL: the job did not request them */
     size_t gradient_length;
     ty_run *run;
 } outcome;
 
-/** Runs the job with its ranks as threads of this process; fails the test if it does not end well.
- */
+/** Runs the job with its ranks as threads of this process. The test fails if the run does not
+ * succeed. */
 outcome outcome_of(const ty_job *job);
 void outcome_free(outcome *o);
 /** Fails the test where a layer's gradients, or a step's losses, differ by more. */

@@ -17,23 +17,24 @@ typedef struct rank_thread {
     ty_transport *transport;
     rank_function function;
     ty_status status; /* how the function ended, and */
-    ty_error error;   /* what it said */
+    ty_error error;   /* its message */
 } rank_thread;
 
 /**
- * Runs the function on every rank, in a thread that then closes the rank's transport; one that
- * fails ends the others.
- * @param ranks [out][size] how each ended
- * @return TY_EBACKEND when there are no threads
+ * Runs the function on every rank, each in a thread that then closes the rank's transport. If one
+ * fails, it stops the others.
+ * @param ranks [out][size] result of each rank
+ * @return TY_EBACKEND if threads cannot be created
  */
 ty_status rank_threads_run(ty_transport *const *transports, uint32_t size, rank_function function,
                            rank_thread *ranks, ty_error *error);
 
-/** The same on new transports. @return also the first failure, with the rank that had it */
+/** The same on new transports.
+ * @return also the first failure, with its rank */
 ty_status rank_threads_all(rank_open open, uint32_t size, rank_function function, ty_error *error);
 
-/** A transport with another's functions and state, over some of which a test puts its own. Closing
- * it closes the other. */
+/** A transport that wraps another one: it uses its functions and state, and a test may override
+ * some. Closing it closes the other. */
 typedef struct wrapped_transport {
     ty_transport transport;
     ty_transport *inner;

@@ -1,7 +1,7 @@
 /*
- * The slow obvious version: every layer forward and backward in double precision, one loop per
- * index, plain layouts, nothing in place. The oracle of the CPU backend; its own backward is
- * checked against finite differences of its forward.
+ * The slow, obvious version: every layer forward and backward in double precision, one loop per
+ * index, plain layouts, nothing in place. The oracle of the CPU backend. Finite differences of its
+ * forward pass check its backward pass.
  */
 #ifndef TEST_EXECUTE_REFERENCE_H
 #define TEST_EXECUTE_REFERENCE_H
@@ -16,7 +16,7 @@ typedef struct reference {
     const int32_t *tokens; /* or NULL */
     const int32_t *labels;
     uint64_t parameter_count;
-    uint64_t *offsets; /* [layer_count + 1] of a layer's own parameters */
+    uint64_t *offsets; /* [layer_count + 1] of a layer's parameters, without tied ones */
     double *parameters, *gradients;
     double **outputs, **output_gradients; /* [layer_count] */
     double *input_gradient;

@@ -1,4 +1,4 @@
-/* Ranks as threads of one process that share memory as the ranks of a host do. */
+/* Ranks as threads of one process that share memory as the ranks of one host do. */
 #ifndef TY_TEST_SHARED_RANKS_H
 #define TY_TEST_SHARED_RANKS_H
 

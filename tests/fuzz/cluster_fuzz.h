@@ -1,5 +1,5 @@
-/* What the targets that end in a cluster share: what is accepted is the same after writing and
- * reading as JSON, and its devices reach each other. */
+/* Checks of all targets that end in a cluster. An accepted cluster is the same after a JSON round
+ * trip, and its devices can reach each other. */
 #ifndef TY_CLUSTER_FUZZ_H
 #define TY_CLUSTER_FUZZ_H
 
@@ -9,7 +9,7 @@
 #include <math.h>
 #include <string.h>
 
-/* Larger clusters take their time to write, and to cut. */
+/* Limits above which writing the cluster, its bisection and its routes take too long. */
 enum { MOST_VERTICES_TO_WRITE = 1000, MOST_VERTICES_TO_CUT = 200, MOST_DEVICES_TO_ASK = 5 };
 
 static char *text_of(const ty_cluster *cluster)

@@ -1,6 +1,5 @@
-/* What holds of every importer of clusters, told apart by FORMAT (and HOST): what it accepts is a
- * cluster that holds, what it refuses has a reason. The catalogue is read once, not for each input.
- */
+/* Invariants of every cluster importer, selected by FORMAT (and HOST): an accepted file is a valid
+ * cluster, a refused file has a reason. The catalogue is read once, not for each input. */
 #ifndef TY_CLUSTER_IMPORT_FUZZ_H
 #define TY_CLUSTER_IMPORT_FUZZ_H
 

@@ -1,5 +1,5 @@
-/* What holds of every importer: whatever is accepted is a workload that holds and survives being
- * written and read; whatever is not is refused in words. The targets differ in their corpus. */
+/* Invariants of every importer: an accepted file is a valid workload that survives a round trip, a
+ * refused file gets a message. The targets differ in their corpus. */
 #ifndef TY_IMPORT_FUZZ_H
 #define TY_IMPORT_FUZZ_H
 
@@ -10,7 +10,7 @@
 
 #define MOST_LAYERS_TO_WRITE 60
 #ifndef MODEL
-#define MODEL NULL /* beside a file that has none in it */
+#define MODEL NULL /* model for a file that has none */
 #endif
 
 static void check_imported(const ty_workload *workload)

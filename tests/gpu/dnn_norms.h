@@ -5,11 +5,11 @@
 
 #include "cuda_dnn.h"
 
-/** Of ResNet-50's batch norms with what is behind them, GPT-2's layer norms and Llama 3 8B's RMS
- * norms, in bf16, forward and backward; and a batch norm that cuDNN refuses.
- * @param only_sums  of batch norms those with a sum behind them, which have the others' operations
- * @param failures [in, out] is told of on stdout
- * @return how many were made */
+/** Plans ResNet-50's batch norms with the operations that follow them, GPT-2's layer norms and
+ * Llama 3 8B's RMS norms, in bf16, forward and backward; and a batch norm that cuDNN refuses.
+ * @param only_sums  of batch norms only those followed by a sum, which have the others' operations
+ * @param failures [in, out] number of failures, each printed to stdout
+ * @return number of plans */
 int dnn_norms_plan(const cuda_dnn_target *target, const char *device, bool only_sums,
                    int *failures);
 

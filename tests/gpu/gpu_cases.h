@@ -1,8 +1,9 @@
 /**
  * @file gpu_cases.h
- * The cuda backend against the CPU backend: passes, stages, ranks, updates, compressors, whole
- * plans with several virtual ranks on one GPU. A program without a test framework, so that it runs
- * on machines that have nothing but a GPU. A case is a function that says by `wrong` what it found.
+ * The cuda backend against the CPU backend: passes, stages, ranks, updates, compressors, and
+ * complete plans with several virtual ranks on one GPU. A program without a test framework, so that
+ * it runs on hosts that have nothing but a GPU. A case is a function that reports its findings with
+ * `wrong`.
  */
 #ifndef TY_TEST_GPU_CASES_H
 #define TY_TEST_GPU_CASES_H
@@ -19,12 +20,12 @@ extern char message[512];
 
 /** Leaves a message. @return false */
 bool wrong(const char *format, ...) __attribute__((format(printf, 1, 2)));
-/** Whether the program was asked for the case with this name: then it begins. */
+/** Whether the program was asked to run the case with this name; if so, the case begins. */
 bool is_asked(const char *name);
 /** One line, and an entry of the results. A case that failed has left its message. */
 void report(const char *name, bool is_right);
 
-/* ---- What cases share (gpu_common.c) ---- */
+/* ---- Shared by the cases (gpu_common.c) ---- */
 
 typedef struct precision_case {
     ty_precision precision;
@@ -35,13 +36,13 @@ extern const precision_case precisions[PRECISIONS];
 
 uint64_t next_random(uint64_t *state);
 float next_float(uint64_t *state); /* -1 to 1 */
-/** The same batch into a slot of either backend; both keep it in host memory. */
+/** Copies the same batch into a slot of either backend; both store it in host memory. */
 void batch_fill(const ty_device_backend *b, ty_stage_device *stage, uint32_t slot,
                 const ty_workload *w, uint32_t samples, uint64_t seed);
 bool device_read(ty_stage_device *stage, const float *from, uint64_t count, float *to);
 bool device_write(ty_stage_device *stage, float *to, const float *from, uint64_t count);
-/** The CPU stage says where each layer's slice is. Differences are relative to the slice's norm and
- * a hundredth of the largest. */
+/** The CPU stage provides the offset of each layer's slice. Differences are relative to the slice's
+ * norm and a hundredth of the largest one. */
 bool is_close(const ty_workload *w, const ty_stage_device *stage, const float *found,
               const float *expected, double tolerance);
 ty_stage_options options_of(const ty_workload *w, uint32_t batch, ty_precision precision);
@@ -53,7 +54,7 @@ bool two_passes(const ty_device_backend *b, ty_stage_device *stage, const ty_sta
 /* ---- The cases ---- */
 
 void attention_run(void);
-void passes_run(void);    /* gpu_passes.c: networks in one stage, and in several */
+void passes_run(void);    /* gpu_passes.c: models in one stage, and in several */
 void parallel_run(void);  /* gpu_parallel.c */
 void updates_run(void);   /* gpu_updates.c */
 void codecs_run(void);    /* gpu_codecs.c */
@@ -63,21 +64,22 @@ void graphs_run(void);    /* gpu_graphs.c */
 void links_run(void);     /* gpu_links.c: between emulated devices */
 
 /**
- * Collectives of this many ranks, each with a device of its own, over the link that training has
- * (with its rendezvous), as a log of nccl-tests on standard output: in place in both halves, since
- * the link knows no other. gpu_sweep.c
+ * Collectives of the given number of ranks, one device each, over the link that training uses (with
+ * its rendezvous). Prints a log of nccl-tests to standard output: in place in both halves, since
+ * the link supports no other. gpu_sweep.c
  * @param collective all_reduce, all_gather, reduce_scatter, all_to_all
- * @return exit code: 77 where there is no GPU, or fewer than ranks
+ * @return exit code: 77 if there is no GPU, or fewer than ranks
  */
 int sweep_run(const char *collective, uint32_t ranks, uint64_t largest_bytes);
 
 /**
  * Trains one batch on one GPU for this many steps, by the backend alone, and prints JSON. It has
  * the step time by the host's clock and the device's, the time of each pass, and the losses. It
- * also names whose attention ran, how many passes were graphs, and why not all. gpu_bench.c
- * @param steps measured steps, >= 1, after three that are not
- * @param is_profiled a profiler that waits for cuProfilerStart records the measured steps alone
- * @return exit code: 77 where there is no GPU
+ * also names the attention implementation, the number of passes that ran as graphs, and why others
+ * did not. gpu_bench.c
+ * @param steps measured steps, >= 1, after three unmeasured ones
+ * @param is_profiled a profiler that waits for cuProfilerStart records only the measured steps
+ * @return exit code: 77 if there is no GPU
  */
 int bench_run(const char *workload, const char *precision, uint32_t batch, uint32_t steps,
               bool is_profiled);
@@ -90,8 +92,8 @@ int bench_run(const char *workload, const char *precision, uint32_t batch, uint3
 int rates_run(const char *precision, uint32_t side);
 
 /**
- * Kernels and bytes of a step of one rank with one micro-batch, as JSON on standard output: by
- * kernel in forward, backward and the update. On the emulator, of networks of any size, since
+ * Kernels and bytes of one rank's step with one micro-batch, as JSON on standard output: by kernel
+ * in forward, backward and the update. On the emulator it supports models of any size, since
  * nothing is computed. gpu_counts.c
  * @return exit code
  */
@@ -107,13 +109,13 @@ typedef struct outcome {
 /** @param workload a name with changes, or the text of a zoo file */
 bool plan_run(const char *workload, const plan_shape *shape, const char *backend,
               const char *precision, uint32_t steps, outcome *out);
-/** With a test pass after every so many steps; 0: none. */
+/** With a test pass after every N steps; 0: none. */
 bool plan_run_evaluated(const char *workload, const plan_shape *shape, const char *backend,
                         const char *precision, uint32_t steps, uint32_t evaluate_every,
                         outcome *out);
 void outcome_free(outcome *o);
 
-/** What a run says of its graphs; see ty_interpreter_describe. */
+/** A run's report about its graphs; see ty_interpreter_describe. */
 typedef struct graph_record {
     unsigned graphs;
     unsigned long long replays, passes;
@@ -127,15 +129,15 @@ typedef struct plan_case {
     plan_shape shape;
     const char *precision;
     double gradient_tolerance, loss_tolerance;
-    /* The measure is the CPU backend with the same plan, not on one rank: training, or its noise,
-     * depends on how it is divided. */
+    /* Compares with the CPU backend on the same plan, not on one rank: training, or its noise,
+     * depends on the layout. */
     bool is_alike;
     uint32_t evaluate_every; /* steps; 0: never */
 } plan_case;
 #define BATCH .global_batch = 8, .micro_batch_size = 2
 #define EXACT NULL, 1e-4, 1e-3
-/* How plans are divided that several tables try: of the mlp, of the small one, whose layers are as
- * many, of gpt-tiny, of the small gpt and of any network. */
+/* Layouts that several tables use: of the mlp; of the small one, which has as many layers; of
+ * gpt-tiny; of the small gpt; and of any model. */
 #define MLP_INTERLEAVED                                                                            \
     .schedule = TY_INTERLEAVED, .replicas = {1, 1, 1, 1}, .cuts = {2, 4, 5}, .buckets = 1, BATCH,  \
     .virtual_stages = 2
@@ -171,9 +173,9 @@ extern const char batch_norm_small[];
     "\"vocabulary\": 34, \"sequence\": 12, \"longest_sequence\": 12, \"token_bytes\": 1, "         \
     "\"dataset\": \"synthetic\", \"global_batch\": 8, \"optimizer\": {\"kind\": \"sgd\", "         \
     "\"learning_rate\": 0.1, \"momentum\": 0.9, \"weight_decay\": 0}}"
-/** Three linear layers; two have matrices that PowerSGD factors at rank 8. */
+/** Three linear layers; PowerSGD factors the matrices of two of them at rank 8. */
 extern const char mlp_small[];
-/** A gpt of 2 blocks, 40 words and 8 positions, tied. */
+/** A tied gpt with 2 blocks, 40 tokens and sequence length 8. */
 extern const char gpt_small[];
 
 #endif

@@ -63,8 +63,8 @@ static instance *list_instances(instances *all)
     return list;
 }
 
-/* The instance before this one in its stream: earlier in the list of its round, or the last of the
-   latest round before that has one of a step that is walked. */
+/* The previous instance in its stream: earlier in the list of its round, or the last one of the
+ * latest earlier round with a step that is simulated. */
 static size_t before(const instances *all, const instance *at)
 {
     const ty_stage_program *stage = &all->program->stages[at->stage];
@@ -181,7 +181,7 @@ static bool all_ready(const slow_walk *w, size_t n)
     return true;
 }
 
-/* Everything that can happen without time going on; true if something did. */
+/* All changes that are possible at the current time; true if there were any. */
 static bool settle(slow_walk *w, double now)
 {
     bool has_moved = false;
@@ -217,7 +217,7 @@ static double host_rate(const slow_walk *w, uint32_t host)
     return demand > w->all.costs->host_cores[host] ? w->all.costs->host_cores[host] / demand : 1;
 }
 
-/* The slowest host of those that take part and use its cores; a transfer needs both its ends. */
+/* The slowest host among the participants that use its cores; a transfer needs both of its ends. */
 static double rate_of(const slow_walk *w, const double *host_rates, size_t n)
 {
     const instance *at = &w->list[n];

@@ -1,5 +1,5 @@
-/* Slow, obvious versions of the estimator. Both give [step][rank][instruction] arrays to be freed
-   with ty_free and abort when memory runs out or the program never ends. */
+/* Slow, obvious versions of the estimator. Both return [step][stage replica][instruction] arrays,
+ * to be freed with ty_free. They abort if memory runs out or the program never ends. */
 #ifndef TY_TEST_ORACLES_H
 #define TY_TEST_ORACLES_H
 
@@ -9,8 +9,8 @@
 void relax(const ty_plan *plan, const ty_program *program, const ty_costs *costs, uint32_t steps,
            double **starts, double **ends);
 
-/** From moment to moment: what can start starts, all rates are worked out anew, the first to end
- * ends. */
+/** Event by event: everything that can start starts, all rates are recomputed, and the first
+ * instruction to end ends. */
 void walk_slowly(const ty_plan *plan, const ty_program *program, const ty_costs *costs,
                  uint32_t steps, double **starts, double **ends);
 

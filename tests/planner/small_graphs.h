@@ -1,5 +1,4 @@
-/* Random graphs of a few layers, as bit masks, and what is asked of their ideals: slow and obvious.
- */
+/* Random graphs of a few layers, as bit masks, and queries about their ideals: slow and obvious. */
 #ifndef TY_TEST_SMALL_GRAPHS_H
 #define TY_TEST_SMALL_GRAPHS_H
 
@@ -20,7 +19,7 @@ uint64_t next_random(uint64_t *state);
 uint32_t below(uint64_t *state, uint32_t limit);
 uint64_t test_seed(const char *name);
 
-/** Figures are small whole numbers; layers stand in no particular order. */
+/** Values are small integers; layers are in no particular order. */
 small_graph random_graph(uint64_t *state, uint32_t most_layers);
 ty_layer_graph *graph_of(const small_graph *g);
 
@@ -30,7 +29,7 @@ bool is_ideal(const small_graph *g, uint32_t mask);
 uint32_t pipedream_states(const small_graph *g, uint32_t masks[1 << MOST_SMALL]);
 /** Bytes of PipeDream's augmented antichain. */
 double augmented_bytes(const small_graph *g, uint32_t mask);
-/** Bytes of the tensors that cross a cut, each once, and how many. */
+/** Bytes of the tensors that cross a cut, each counted once, and the number of these tensors. */
 double crossing_bytes(const small_graph *g, uint32_t mask, uint32_t *tensors);
 double sum_of(const small_graph *g, uint32_t mask, size_t field_offset);
 

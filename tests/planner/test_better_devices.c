@@ -1,5 +1,6 @@
-/* A better device is never slower: of two hosts of the catalogue, the first at least as good as the
- * second in every figure, no stack makes a kernel, a collective or a step longer on the first. */
+/* A better device is never slower. For two hosts of the catalogue, the first at least as good as
+ * the second in every figure, no framework makes a kernel, a collective or a step longer on the
+ * first. */
 #include "../quick.h"
 #include "cost/kernels.h"
 #include "ty_base.h"
@@ -130,7 +131,7 @@ static void close_all(void)
         ty_stack_free(stacks[--stack_count]);
 }
 
-/* Launches are among the figures: tiny networks are made of nothing else. */
+/* Launch times are among the figures, because they dominate the time of tiny models. */
 static bool is_better_device(const ty_device_type *a, const ty_device_type *b)
 {
     return a->peak_fp32_flop_per_s >= b->peak_fp32_flop_per_s &&
@@ -153,8 +154,8 @@ static bool is_better_inside(const place *a, const place *b)
     return true;
 }
 
-/* Also to other hosts over the same kind of network, as large, and with the same library of
- * collectives or none: their overheads are not the device's. */
+/* Also requires equally large interconnects of the same kind to other hosts, and the same
+ * collective library or none: their overheads do not depend on the device. */
 static bool is_better(const place *a, const place *b)
 {
     return is_better_inside(a, b) && a->devices == b->devices &&
@@ -215,7 +216,8 @@ static uint32_t pairs_of_devices(uint32_t (*pairs)[2], uint32_t room)
     return count;
 }
 
-/* The kernels of a layer on all devices. @return how many pairs of times were compared */
+/* Compares the kernels of a layer on all devices.
+ * @return number of pairs of times that were compared */
 static uint64_t compare_layer(const ty_plan *plan, uint32_t layer, const ty_rates *rates,
                               uint32_t (*pairs)[2], uint32_t pair_count, double *worst)
 {
@@ -251,7 +253,7 @@ static uint64_t compare_layer(const ty_plan *plan, uint32_t layer, const ty_rate
     return compared;
 }
 
-/* Rates of all devices; none of those that have none in the precision. */
+/* Rates of all devices; empty for devices without a rate in this precision. */
 static void rates_of_all(const ty_stack *stack, ty_precision precision, ty_rates *rates)
 {
     for (uint32_t p = 0; p < place_count; p++) {

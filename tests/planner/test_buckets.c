@@ -34,7 +34,7 @@ static double seconds(void *context, uint32_t first, uint32_t count)
     return g->latency_s + sum * g->s_per_byte;
 }
 
-/* Whole numbers, so that sums are exact. */
+/* Integers, so that sums are exact. */
 static gradients random_gradients(uint64_t *state)
 {
     gradients g = {.count = 1 + (uint32_t)(next_random(state) % MOST),
@@ -50,7 +50,7 @@ static gradients random_gradients(uint64_t *state)
     return g;
 }
 
-/* Bit i of `cuts`: a bucket ends behind gradient i. */
+/* Bit i of `cuts`: a bucket ends after gradient i. */
 static double end_of(gradients *g, uint32_t cuts, uint32_t *buckets)
 {
     double end_s = 0;
@@ -135,7 +135,8 @@ Test(buckets, survive_a_failing_allocation)
     ty_memory_fail_after(0);
 }
 
-/* Where the exchange shows, the plan with fitted buckets ends no later than any with equal ones. */
+/* If communication is exposed, the plan with fitted buckets ends no later than any plan with equal
+ * ones. */
 Test(buckets, are_fitted_where_the_exchange_shows)
 {
     ty_workload *vgg = NULL;

@@ -1,4 +1,4 @@
-/* Logs of nccl-tests: the collection that lies beside the repository, and small ones made here. */
+/* Logs of nccl-tests: the collection next to the repository, and small ones made here. */
 #include "ty_planner.h"
 
 #include <criterion/criterion.h>

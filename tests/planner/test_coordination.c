@@ -1,5 +1,5 @@
-/* What a stack takes until an exchange or a step may begin: the terms of ty_stack.h, in the
- * estimate and in the simulator alike. */
+/* Coordination time of a framework before a collective or a step can begin: the terms of
+ * ty_stack.h, equal in the estimate and in the simulator. */
 #include "ty_planner.h"
 #include "ty_simulate.h"
 
@@ -107,7 +107,7 @@ Test(coordination, grows_with_the_members)
                 steps_of("4x p100-server", "trainyard coordinator_s=1e-4", 16), sixteen, 16e-4);
 }
 
-/* Who is alone has nobody to agree with. */
+/* A single device has no peer to agree with. */
 Test(coordination, one_device_waits_for_nobody)
 {
     const char *one = "leaf:1 host:1 gpu:1 @p100-pcie-16gb pcie3 eth10";
@@ -116,7 +116,8 @@ Test(coordination, one_device_waits_for_nobody)
                 steps_of(one, "trainyard", 1), 0);
 }
 
-/* The software of Horovod and BigDL differs by that from what it is built on. */
+/* In these terms the frameworks of Horovod and BigDL differ from the frameworks that they build
+ * on. */
 Test(coordination, stacks_of_systems_have_it)
 {
     const times plain = steps_of("2x p100-server", "tensorflow-2017", 8);

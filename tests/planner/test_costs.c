@@ -1,7 +1,7 @@
 /*
- * Costs: collectives against their steps added up one by one, and programs on two clusters whose
- * figures are simple enough to do on paper: a made-up one without a profile, and this machine with
- * a made-up profile.
+ * Costs: collectives against the sum of their steps, and programs on two clusters with simple
+ * figures that can be computed on paper: a made-up cluster without a profile, and this host with a
+ * made-up profile.
  */
 #include "plans.h"
 
@@ -17,7 +17,7 @@ static bool is_close(double a, double b)
 
 /* ---- Collectives ------------------------------------------------------------------------- */
 
-/* A ring: every step one message of `part` bytes. */
+/* A ring: each step sends one message of `part` bytes. */
 static double add_ring_steps(uint32_t steps, double part, double bandwidth, double latency)
 {
     double seconds = 0;
@@ -26,7 +26,7 @@ static double add_ring_steps(uint32_t steps, double part, double bandwidth, doub
     return seconds;
 }
 
-/* A binomial tree: the number of those who have it doubles with each message. */
+/* A binomial tree: the number of members with the data doubles with each message. */
 static double add_tree_rounds(uint32_t members, double part, double bandwidth, double latency)
 {
     double seconds = 0;
@@ -35,7 +35,7 @@ static double add_tree_rounds(uint32_t members, double part, double bandwidth, d
     return seconds;
 }
 
-/* A scatter along a binomial tree, 2^k members: half of what is left goes on in each round. */
+/* A scatter along a binomial tree, 2^k members: each round forwards half of the remaining data. */
 static double add_scatter_rounds(uint32_t members, double part, double bandwidth, double latency)
 {
     double seconds = 0;
@@ -57,7 +57,7 @@ static double add_steps(ty_collective_kind kind, ty_algorithm algorithm, uint32_
     case TY_ALL_GATHER:
         return add_ring_steps(n - 1, bytes, bandwidth, latency);
     case TY_REDUCE_SCATTER:
-    case TY_ALL_TO_ALL: /* as many rounds, a part to another member in each */
+    case TY_ALL_TO_ALL: /* N - 1 rounds, each with one shard to another member */
         return add_ring_steps(n - 1, part, bandwidth, latency);
     case TY_REDUCE:
     case TY_BROADCAST:
@@ -98,8 +98,8 @@ Test(costs, collectives_step_by_step)
     }
 }
 
-/* Two rounds, in each a message of a share to every other member, one after the other on the way
- * out, all on their way at once. */
+/* Two rounds. In each round a member sends one shard to every other member: sends are serial, but
+ * latencies overlap. */
 Test(costs, shares_to_everybody_message_by_message)
 {
     static const ty_algorithm algorithms[] = {TY_PARAMETER_SERVER, TY_BLOCK_MANAGER};
@@ -133,8 +133,8 @@ static ty_torus torus_of(const uint32_t *members, uint32_t axes, uint32_t lines,
     return torus;
 }
 
-/* Gathers of data of 1 along two axes: the part x has the first axis last, where most of it moves.
- * The best x by trying. */
+/* All-gathers along two axes of data of size 1. The fraction x has the first axis last, where most
+ * data moves. Returns the best x by trial. */
 static double best_of_two_orders(const ty_torus *torus)
 {
     const double a = torus->axes[0].members, b = torus->axes[1].members;
@@ -286,8 +286,8 @@ static const char two_hosts[] =
     "{\"from\": \"a\", \"to\": \"s\", \"type\": \"net\"},"
     "{\"from\": \"b\", \"to\": \"s\", \"type\": \"net\"}]}";
 
-/* Layers 0 and 1 on a0 and a1, layers 2 and 3 on b0; (i + 1) ms forward and twice that backward a
-   sample, two samples a micro-batch. */
+/* Layers 0 and 1 on a0 and a1, layers 2 and 3 on b0. (i + 1) ms forward per sample and twice that
+ * backward; two samples per micro-batch. */
 static const plan_shape two_plus_one = {.schedule = TY_GPIPE,
                                         .replicas = {2, 1},
                                         .layers = {2, 2},
@@ -365,8 +365,8 @@ static void expect_costs(const cost_case *c, const expected_cost *rows, size_t c
     }
 }
 
-/* Of segments a recompute takes what their forwards do: layers 3 and 4, then 0 to 2, and none of
- * layer 5, which the forward has just made. */
+/* Recomputing segments repeats their forward passes: layers 3 and 4, then 0 to 2. Layer 5 is not
+ * repeated, since the forward pass has just computed it. */
 Test(costs, recompute_of_segments)
 {
     plan_shape shape = two_plus_one;
@@ -429,7 +429,8 @@ Test(costs, data_sheet_on_paper)
     close_case(&c);
 }
 
-/* Tied across hosts: the ring a0, a1, b0 shares nothing but is as slow as the network. */
+/* Tied across hosts: the ring a0, a1, b0 has no contention but is as slow as the interconnect
+ * between the hosts. */
 Test(costs, tied_weight_crosses_hosts)
 {
     plan_shape shape = two_plus_one;
@@ -451,7 +452,7 @@ Test(costs, tied_weight_crosses_hosts)
     close_case(&c);
 }
 
-/* ---- This machine ------------------------------------------------------------------------ */
+/* ---- This host --------------------------------------------------------------------------- */
 
 /* Seconds are those of the profile where it has the size; all in lines, so that sizes between are
    known, too. Transfers: 100 us + 1 ns a byte. All-reduce of two: 200 us + 5 ns a byte. */
@@ -543,8 +544,8 @@ Test(costs, profile_on_paper)
     close_case(&c);
 }
 
-/* By the sample if the profile has the workload's own, and where ranks leave no core for an input
- * thread, between steps. */
+/* Per sample if the profile has an input time for this workload. Between steps if ranks leave no
+ * core for an input thread. */
 Test(costs, input_as_measured)
 {
     static const struct {
@@ -577,7 +578,7 @@ Test(costs, input_as_measured)
     }
 }
 
-/* Two members that shared one core while they were measured take half as long by themselves. */
+/* Two members that shared one core in the measurement take half as long on a core each. */
 Test(costs, measured_crowds_are_taken_apart)
 {
     const ty_instruction_cost *exchange;
@@ -592,8 +593,8 @@ Test(costs, measured_crowds_are_taken_apart)
     close_case(&c);
 }
 
-/* What the simulator relies on: seconds are the fixed part and the bytes at the smaller of the
-   software's and the narrowest link's rate, whatever was measured. */
+/* The simulator relies on this: seconds are the fixed time plus the bytes at the smaller of the
+ * software's and the narrowest link's bandwidth, for every measurement. */
 static void expect_parts_add_up(const cost_case *c, double link_bytes_per_s, uint64_t seed)
 {
     for (uint32_t s = 0; s < c->costs->stage_count; s++) {

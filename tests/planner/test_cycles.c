@@ -42,8 +42,9 @@ static ty_plan *horovod(const scene *s)
     return plan;
 }
 
-/* Everything in one beat is one bucket, nothing in one is a bucket for each piece; in between there
- * are fewer, the longer the cycle; and no bucket goes on once it has enough bytes. */
+/* If all gradients are ready in one cycle they form one bucket; if one is ready per cycle, each has
+ * its own bucket. In between, longer cycles give fewer buckets. A bucket ends once it has enough
+ * bytes. */
 Test(cycles, fuse_what_is_ready_in_a_beat)
 {
     static const double cycles_s[] = {1e-9, 0.002, 0.01, 0.04, 10};
@@ -132,7 +133,7 @@ Test(cycles, are_searched_where_the_stack_has_one)
     check_choices("trainyard", none_s, 1);
 }
 
-/* A cycle that is asked for is the one that exchanges wait for. */
+/* Collectives wait for the requested cycle. */
 Test(cycles, are_paid_for_where_the_stack_has_one)
 {
     scene s = open_scene("16x p100-server", "horovod");

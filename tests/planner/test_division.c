@@ -1,5 +1,5 @@
-/* Divisions of small graphs against all there are: every chain of states, every number of replicas,
- * at every level. */
+/* Partitions of small graphs against all possible ones: every chain of states, every number of
+ * replicas, at every level. */
 #include "small_graphs.h"
 
 #include "ty_base.h"
@@ -47,7 +47,7 @@ static bool contains(const question *q, uint32_t whole, uint32_t part)
 
 static double unit_time(question *q, uint32_t level, uint32_t from, uint32_t to);
 
-/* How a part is paid: bandwidths in bytes/s; `behind` units of its kind are still to come. */
+/* Terms of a part's cost: bandwidths in bytes/s; `behind` units of its kind follow. */
 typedef struct terms {
     double exchange, in, out, divisor, behind;
     bool is_first;
@@ -157,7 +157,8 @@ static bool is_near(double a, double b)
     return fabs(a - b) <= 1e-12 * fmax(fabs(a), fabs(b));
 }
 
-/* Parts below one part (or at the top) must lead from its first state to its last, in order. */
+/* The parts inside one part (or at the top) must lead from its first state to its last, in
+ * order. */
 static void check_parts(const ty_division *d, uint32_t parent, uint32_t from, uint32_t to,
                         double limit_s)
 {
@@ -188,7 +189,7 @@ static void check_equal(question *q, const ty_division *d, double best, uint32_t
 
 static void check_question(uint32_t number, uint64_t state, uint32_t *feasible)
 {
-    static question q; /* a table of its own is too large for a stack */
+    static question q; /* its table is too large for the stack */
     ty_layer_graph *graph;
     ty_states *states = NULL;
     ty_division *levels = NULL, *flat = NULL;
@@ -268,7 +269,7 @@ Test(division, refusals)
     ty_layer_graph_free(graph);
 }
 
-/* A graph merged and divided, with all that is made on the way. */
+/* A merged and partitioned graph, with all intermediate results. */
 static ty_status do_all(const small_graph *g, ty_error *error)
 {
     const ty_level levels[] = {{2, 2}, {2, 1}};

@@ -1,6 +1,5 @@
-/* PipeDream's optimizer on its own profiles: every objective of the reference list, and
- * plans that must be reached or beaten. Skipped where ../shared (or
- * what TY_SHARED names) is absent. */
+/* PipeDream's optimizer on its own profiles: every objective of the reference list, and plans that
+ * must be matched or beaten. Skipped if ../shared (or the folder in TY_SHARED) is absent. */
 #include "ty_base.h"
 #include "ty_json.h"
 #include "ty_planner.h"
@@ -141,7 +140,7 @@ static bool is_equal(const ty_division *a, const ty_division *b)
            memcmp(a->parts, b->parts, a->part_count * sizeof *a->parts) == 0;
 }
 
-/* @param is_thorough asks once more, and for the flat division. */
+/* @param is_thorough also repeats the query, and queries the flat partition */
 static void check_row(const ty_json *root, const ty_json *row, const ty_states *states,
                       bool is_thorough)
 {
@@ -197,7 +196,7 @@ Test(division_reference, every_objective_of_pipedream)
     ty_json_free(document);
 }
 
-/* The published 15-1 division of VGG-16 and better. */
+/* The published 15-1 partition of VGG-16, and better ones. */
 Test(division_reference, replicas_on_devices_beat_servers)
 {
     static const struct {

@@ -1,7 +1,7 @@
 /*
- * The estimator: closed forms, timelines worked out on paper, and on random plans two slow oracles:
- * a fixed-point relaxation of all start and end times (no cores shared), and a walk that looks at
- * everything again after each moment (cores shared).
+ * The estimator: closed forms, timelines computed on paper, and two slow oracles on random plans: a
+ * fixed-point relaxation of all start and end times (no shared cores), and a simulation that
+ * re-examines every instruction after each event (shared cores).
  */
 #include "core_sharing.h"
 #include "oracles.h"
@@ -60,8 +60,8 @@ static double run_case(estimate_case *c, uint32_t steps)
     return end_s;
 }
 
-/* The only instruction of an operation on a stage replica, or the one of a micro-batch or bucket.
- */
+/* The only instruction of this operation on a stage replica, or the one of the given micro-batch or
+ * bucket. */
 static void expect_event(const estimate_case *c, uint32_t stage_replica, ty_op op, uint32_t which,
                          double start_s, double end_s)
 {
@@ -85,7 +85,7 @@ static void expect_event(const estimate_case *c, uint32_t stage_replica, ty_op o
                  which);
 }
 
-/* The n-th backward piece of a stage. */
+/* The n-th part of a stage's backward pass. */
 static ty_instruction_cost *piece_cost(estimate_case *c, uint32_t stage, uint32_t n)
 {
     for (uint32_t i = 0; i < c->program->stages[stage].instruction_count; i++)
@@ -154,8 +154,8 @@ static void set_all_seconds(estimate_case *c, ty_op op, double seconds)
         set_seconds(c->costs, c->program, p, op, seconds);
 }
 
-/* With v stages a position the bubble is a v-th: (v m + p - 1)(f + b) (Narayanan et al., 2021,
-   section 2.2). */
+/* With v virtual stages per pipeline rank, the bubble shrinks by a factor of v: (v m + p - 1)(f +
+ * b) (Narayanan et al., 2021, section 2.2). */
 Test(estimate, interleaved_pipeline)
 {
     for (uint32_t p = 2; p <= 4; p++)
@@ -179,8 +179,8 @@ Test(estimate, interleaved_pipeline)
             }
 }
 
-/* Zero bubble H1: the bubble is (p - 1)(f + b - w), w being the weights' part, once there are
-   enough micro-batches to put off (Qi et al., 2024, table 2). */
+/* Zero bubble H1: the bubble is (p - 1)(f + b - w), where w is the time of the weight gradients,
+ * once there are enough micro-batches to delay (Qi et al., 2024, table 2). */
 Test(estimate, zero_bubble_pipeline)
 {
     for (uint32_t p = 1; p <= MAX_STAGES; p++)
@@ -200,8 +200,8 @@ Test(estimate, zero_bubble_pipeline)
         }
 }
 
-/* Zero bubble H2: a step begins behind the one before it without a bubble, but for (p - 1)(f + b -
-   2w) where passes are longer than two weights' parts (Qi et al., 2024, table 2). */
+/* Zero bubble H2: a step begins after the previous one without a bubble, except (p - 1)(f + b - 2w)
+ * if passes are longer than two weight-gradient passes (Qi et al., 2024, table 2). */
 Test(estimate, zero_bubble_of_twice_the_memory)
 {
     static const double passes[][3] = {{1, 1, 1}, {1, 1.25, 0.75}, {1.5, 1, 1}, {1, 0.75, 1.25}};
@@ -255,8 +255,9 @@ Test(estimate, pipeline_without_flush)
         }
 }
 
-/* Late gradients: a step takes the longer of what is computed and what is exchanged, however late;
-   in time, it takes both but for what hides behind the last backward. */
+/* Stale gradients: a step takes the longer of its computation and its communication, for any
+ * staleness. With synchronous gradients it takes both, less the communication that the last
+ * backward pass hides. */
 Test(estimate, late_gradients)
 {
     static const struct {
@@ -264,8 +265,8 @@ Test(estimate, late_gradients)
     } rows[] = {
         {1, 2, 0.5, 2, 5.5, 3.5},     /* computing takes longer */
         {1, 2, 0.5, 7, 10.5, 7},      /* exchanging does */
-        {1, 2, 0.5, 3.5, 7, 3.5},     /* neither */
-        {0.25, 0.5, 0, 16, 16.75, 16} /* several steps' computing in one exchange */
+        {1, 2, 0.5, 3.5, 7, 3.5},     /* both take equally long */
+        {0.25, 0.5, 0, 16, 16.75, 16} /* one collective spans the computation of several steps */
     };
 
     for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++)
@@ -300,7 +301,7 @@ Test(estimate, late_gradients)
         }
 }
 
-/* One replica stands for all where nothing tells them apart. */
+/* One stage replica represents all that are interchangeable. */
 Test(estimate, folding_changes_nothing)
 {
     random_numbers numbers = {4711};
@@ -320,7 +321,8 @@ Test(estimate, folding_changes_nothing)
         c = open_case(&shape);
         set_random_seconds(c.costs, c.plan, c.program, &numbers);
         for (uint32_t h = 0; h < c.costs->host_count; h++)
-            c.costs->host_cores[h] = 1000; /* enough, but somebody has to look */
+            c.costs->host_cores[h] = 1000; /* enough cores, but limited, so that sharing is
+                                            * evaluated */
         run_case(&c, 2);
         all = c.timeline;
         c.timeline = NULL;
@@ -353,8 +355,8 @@ Test(estimate, sharded_programs_hold)
             cr_assert_eq(ty_program_check(c.plan, c.program, "program", &error), TY_OK, "%s",
                          error.message);
             set_all_seconds(&c, TY_OP_GATHER, 1);
-            /* The second stage's gathers and the pipe's one way: with ZeRO 1 and 2 two of them
-               before the first forward is through; with ZeRO 3 two for every pass there is. */
+            /* The all-gathers of the second stage and the one-way pipeline. With ZeRO 1 and 2, two
+             * of them precede the end of the first forward pass; with ZeRO 3, two per pass. */
             found = run_case(&c, 1);
             expected = zero < 3 ? 2 : 0;
             for (uint32_t i = 0; zero == 3 && i < c.program->stages[0].instruction_count; i++)
@@ -415,8 +417,8 @@ static estimate_case open_overlap(ty_compression_kind compression)
     return c;
 }
 
-/* Batches are made ahead, in the step before, unless no core is left for that: then when the slot
- * is free, which every step waits for. */
+/* Batches are prepared one step ahead, unless no core is left for that. Then they are prepared when
+ * the slot is free, and every step waits for them. */
 Test(estimate, input_ahead_and_between_steps)
 {
     double end_s[2], start_s[2];
@@ -472,8 +474,8 @@ Test(estimate, data_parallel_overlap)
     close_case(&c);
 }
 
-/* Two replicas feed one; its second backward belongs to the first stage replica, which is late for
- * the exchange. */
+/* Two replicas feed one. Its second backward belongs to the first stage replica, which delays the
+ * all-reduce. */
 Test(estimate, hybrid_two_plus_one)
 {
     plan_shape shape = {.schedule = TY_GPIPE,
@@ -539,8 +541,8 @@ Test(estimate, three_ranks_on_two_cores)
     }
 }
 
-/* Two stage replicas on two cores: forward 0-2, backward 2-4, then four cores are asked for until
- * the exchange ends. */
+/* Two stage replicas on two cores: forward 0-2, backward 2-4, then the load is four cores until the
+ * collective ends. */
 Test(estimate, exchange_slows_compute)
 {
     estimate_case c = open_case(&two_buckets);
@@ -559,7 +561,7 @@ Test(estimate, exchange_slows_compute)
     close_case(&c);
 }
 
-/* What needs no cores is not slowed: the same with a network that works by itself. */
+/* Operations that need no cores are not slowed: the same with an interconnect that needs no CPU. */
 Test(estimate, exchange_without_cores)
 {
     estimate_case c = open_case(&two_buckets);
@@ -578,9 +580,8 @@ Test(estimate, exchange_without_cores)
     close_case(&c);
 }
 
-/* Stage replicas 0 and 1 share one core, stage replica 2 has one: the collective goes at the pace
- * of the shared one.
- */
+/* Stage replicas 0 and 1 share one core, stage replica 2 has one to itself: the collective runs at
+ * the speed of the shared core. */
 Test(estimate, slowest_host_sets_the_pace)
 {
     plan_shape shape = {
@@ -616,11 +617,11 @@ Test(estimate, sharing_by_hand)
     ty_sharing_start(&sharing, 1, 2);
     ty_sharing_use(&sharing, 1, 0, 1);
     cr_assert(ty_sharing_next(&sharing, &slot) && slot == 0 && is_close(sharing.now_s, 2));
-    /* Half a second's work at half speed from 2 to 3 leaves 0.5 of slot 1. */
+    /* From 2 to 3, half a second of work runs at half speed and leaves 0.5 of slot 1. */
     ty_sharing_start(&sharing, 2, 0.5);
     ty_sharing_use(&sharing, 2, 0, 1);
     cr_assert(ty_sharing_next(&sharing, &slot) && slot == 2 && is_close(sharing.now_s, 3));
-    /* On both hosts, where host 1 is asked for four cores of two: half speed as well. */
+    /* Uses both hosts. Host 1 has two cores for a load of four, which also gives half speed. */
     ty_sharing_start(&sharing, 3, 1);
     ty_sharing_use(&sharing, 3, 0, 0);
     ty_sharing_use(&sharing, 3, 1, 4);
@@ -646,7 +647,7 @@ static void expect_same(const ty_timeline *found, const double *starts, const do
     }
 }
 
-/* A stage replica does one thing at a time in its compute stream. */
+/* A stage replica runs one compute instruction at a time. */
 static double busiest_replica(const estimate_case *c)
 {
     double busiest = 0;
@@ -680,7 +681,7 @@ Test(estimate, random_plans_against_relaxation)
     }
 }
 
-/* Stage replicas on few hosts with few cores, and shares of all sizes. */
+/* Stage replicas on few hosts with few cores, and core shares of all sizes. */
 static void crowd(estimate_case *c, random_numbers *numbers)
 {
     uint32_t hosts = 1 + random_below(numbers, 3);

@@ -69,7 +69,7 @@ Test(ideals, states_are_pipedreams)
     }
 }
 
-/* The merged graph's states must be ideals of the given one, and nothing may be lost or made. */
+/* The merged graph's states must be ideals of the given one, and its totals must stay the same. */
 Test(ideals, merging_keeps_a_part_of_them)
 {
     uint64_t seed = test_seed("merge");

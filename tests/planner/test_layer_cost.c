@@ -208,7 +208,7 @@ Test(layer_cost, scales_with_the_device)
     }
 }
 
-/* An embedding reads the rows of its tokens, however large its table; the output layer that shares
+/* An embedding reads only the rows of its tokens, for any table size; the output layer that shares
  * the table reads all of it. */
 Test(layer_cost, tables_and_ties)
 {
@@ -335,7 +335,7 @@ Test(layer_cost, refuses_what_it_cannot_know)
                  TY_EINVAL);
     cr_assert(strstr(error.message, "layer linear1: not in the profile") != NULL, "%s",
               error.message);
-    w->precision = TY_PRECISION_BF16; /* the device has none */
+    w->precision = TY_PRECISION_BF16; /* unsupported by the device */
     cr_assert_eq(
         ty_layer_cost(w, 0, 1, &device, NULL, &forward_s, &backward_s, &provenance, &error),
         TY_EUNSUPPORTED);
@@ -385,7 +385,8 @@ Test(layer_cost, convolutions_by_hand)
          */
         {"narrow", 128, 32, 28, 1, 1, 0, 1, 10, 64225280 / 4e11 * 2,
          64225280 / 4e11 * (1 + 36096 / 4096.0)},
-        /* Each of 128 groups makes one channel: its own kernels, which memory bounds. */
+        /* Each of 128 groups computes one channel, with special kernels that are bound by memory
+         * bandwidth. */
         {"depthwise", 128, 128, 28, 1, 1, 0, 128, 10, (2 * 10 * 128 * 784 * 4 + 128 * 4) / 8e10, 0},
         /* A stride leaves 0.85 of the rate: 2 x 64 x 64 x 9 flop for 10 x 14 x 14 pixels. */
         {"strided", 64, 64, 28, 3, 2, 1, 1, 10, 144506880 / 4e11 / 0.85,

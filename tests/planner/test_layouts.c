@@ -31,8 +31,8 @@ static const char *const stacks[] = {"trainyard", "megatron", "torchtitan", "dee
 
 typedef enum scene_kind {
     DENSE,      /* a transformer of 2 to 9 blocks */
-    WITH_RANKS, /* of 2 to 4, three in four with experts, half of them long enough to be divided
-                   unasked; context-parallel and expert-parallel ranks may be pinned too */
+    WITH_RANKS, /* TP 2 to 4, three in four models with experts, half of the sequences long enough
+                 * for context parallelism without a pin; CP and EP may be pinned too */
 } scene_kind;
 
 /* A small question, drawn by a seed: a transformer on 1 to 3 hosts of 2 to 8 devices, whose memory
@@ -111,7 +111,7 @@ static scene open_scene(scene_kind kind, uint64_t seed, uint32_t pin_one_in)
     }
     if (pick(&state, pin_one_in) == 0)
         s.options.fix_compression = true;
-    /* What a stack cannot run is refused, which is for a part of the questions to show. */
+    /* The framework refuses plans that it cannot run. Keep some such queries. */
     use = ty_stack_use_of(s.workload, &s.options);
     if (ty_stack_check(s.stack, &use, NULL) != TY_OK && pick(&state, 8) > 0) {
         ty_stack_free(s.stack);
@@ -128,7 +128,7 @@ static void close_scene(scene *s)
     ty_stack_free(s->stack);
 }
 
-/* A layout's plan as the search makes it, estimated by the walk of its program; HUGE_VAL: it does
+/* Time of a layout's plan as the search builds it, estimated from its program; HUGE_VAL: it does
  * not fit. */
 static double walk(const search_question *q, const ty_layouts *layouts, const layout *l)
 {
@@ -277,9 +277,9 @@ Test(layouts, no_layout_with_context_and_expert_ranks_is_better, .timeout = 600)
               "questions without such ranks");
 }
 
-/* Who pins what the winner has gets a plan that is as good: a pin leaves everything else open. The
- * best layouts are looked at once more with their own divisions and buckets, which are other ones
- * where fewer are asked for: that is worth up to a hundredth here. */
+/* Pinning a value that the best plan has gives a plan as good as the best: a pin leaves everything
+ * else open. The search refines the best layouts with their own partitions and buckets. These
+ * differ if fewer are requested, which is worth up to 1 % here. */
 Test(layouts, pins_leave_the_rest_open)
 {
     uint32_t asked = 0;

@@ -89,9 +89,9 @@ static const struct {
       .recompute = TY_RECOMPUTE_FULL},
      {"L0 F0@0 S>0@1 r<0 R0[0-1] B0[0-1]@3 C0@5 U0@6",
       "L0 r>0 F0@0,1 L1 r>1 F1@3,4 R1[2-3] B1[2-3] S<1@7 R0[2-3] B0[2-3] S<0@10 U1"}},
-    /* Blocks of two layers from 1 on, as 0 is like none; what is behind them has just been made by
-       forward. A bucket leaves as soon as its layers are done: in the middle of a segment, whose
-       rest is still there. */
+    /* Blocks of two layers from 1 on, since no other layer is like 0. The forward pass has just
+     * computed the layers after them. A bucket is reduced as soon as its layers are done: inside a
+     * segment, whose other layers still have their activations. */
     {"data parallel, segments of blocks",
      {.schedule = TY_ONE_F_ONE_B,
       .replicas = {2},
@@ -102,7 +102,7 @@ static const struct {
       .recompute_blocks = 1},
      {"L0 F0@0 B0[5-5] R0[3-4] B0[3-4] R0[0-2] B0[0-2] L1 F1@7 B1[5-5] R1[3-4] B1[4-4] C0@11 "
       "B1[3-3] R1[0-2] B1[2-2] C1@15 B1[0-1] C2@17 U0@12 U1@16 U2@18"}},
-    /* The first stage's gradient is on its way while its last segment is made again. */
+    /* The first stage's gradient is in flight during the recomputation of its last segment. */
     {"gpipe 1+1, segments of blocks",
      {.schedule = TY_GPIPE,
       .replicas = {1, 1},
@@ -146,7 +146,7 @@ Test(lower, programs_by_hand)
     }
 }
 
-/* PipeDream's warm-up and its generalisation to unequal replicas: R = 4, w = 3, 1, 0 for 1+2+1. */
+/* PipeDream's warm-up and its generalization to unequal replicas: R = 4, w = 3, 1, 0 for 1+2+1. */
 static const struct {
     const char *name;
     plan_shape shape;
@@ -190,8 +190,8 @@ Test(lower, compute_orders_by_hand)
     }
 }
 
-/* Micro-batches that stage i of p keeps. GPipe: m; 1F1B: min(p - i, m); zero bubble H1: what the
-   first stage of 1F1B keeps, H2: 2p - 1; without a flush p - i, of this step or the next ones. */
+/* In-flight micro-batches of stage i of p. GPipe: m; 1F1B: min(p - i, m); zero bubble H1: as the
+ * first stage of 1F1B; H2: 2p - 1; without a flush: p - i, of this step or later ones. */
 static uint32_t expected_in_flight(ty_schedule schedule, uint32_t p, uint32_t i, uint32_t m)
 {
     const uint32_t few = p - i < m ? p - i : m;
@@ -243,7 +243,7 @@ Test(lower, payloads)
                         .compression.kind = TY_COMPRESSION_FP16};
     ty_plan *plan = make_plan(&shape);
     ty_program *program = lower("payloads", plan);
-    /* Two samples a micro-batch; parameters of layers 2 and 3: 3000 + 4000. */
+    /* Two samples per micro-batch; parameters of layers 2 and 3: 3000 + 4000. */
     const struct {
         ty_op op;
         uint64_t bytes;
@@ -285,8 +285,8 @@ Test(lower, frozen_layers_are_not_updated)
     ty_plan_free(plan);
 }
 
-/* Two of three stages before the first trained layer: they only pass activations on; the third cuts
- * its backward there. */
+/* Two of three stages precede the first trained layer: they only pass activations on. The third
+ * stage ends its backward pass at that layer. */
 Test(lower, frozen_stages_have_no_backward)
 {
     plan_shape shape = {.schedule = TY_ONE_F_ONE_B,
@@ -316,7 +316,7 @@ Test(lower, frozen_stages_have_no_backward)
         cr_expect(in->direction != TY_GRADIENT);
         cr_expect(in->op != TY_OP_BACKWARD || (in->first_layer == 3 && in->layer_count == 1));
     }
-    /* What a network that is frozen so far must not do. */
+    /* Invalid instructions for a model that is frozen up to this layer. */
     for (uint32_t i = 0; i < program->stages[2].instruction_count; i++) {
         ty_instruction *in = &program->stages[2].instructions[i];
         ty_instruction kept = *in;
@@ -337,7 +337,7 @@ Test(lower, frozen_stages_have_no_backward)
     program->stages[1].instructions[0].direction = TY_ACTIVATION;
     program->stages[1].instructions[0].peer_stage = 0;
     cr_expect_eq(ty_program_check(plan, program, "program", &error), TY_OK, "%s", error.message);
-    /* The same program for a network that is trained from the start is not complete. */
+    /* The same program is incomplete for a model whose first layers are trained. */
     for (uint32_t l = 0; l < 3; l++)
         plan->workload->layers[l].is_frozen = false;
     cr_expect_eq(ty_program_check(plan, program, "program", &error), TY_EPARSE);
@@ -345,7 +345,8 @@ Test(lower, frozen_stages_have_no_backward)
     ty_plan_free(plan);
 }
 
-/* After local steps weights are averaged: all buckets leave when the whole backward is over. */
+/* After local steps weights are averaged: all buckets are reduced after the entire backward
+ * pass. */
 Test(lower, local_steps_exchange_at_the_end)
 {
     plan_shape shape = {
@@ -361,7 +362,7 @@ Test(lower, local_steps_exchange_at_the_end)
     ty_plan_free(plan);
 }
 
-/* A population: forwards, then an all-gather of the scores of each replica's four samples. */
+/* A population: forward passes, then an all-gather of the scores of each replica's four samples. */
 Test(lower, evolution_exchanges_scores)
 {
     plan_shape shape = {
@@ -413,8 +414,9 @@ static const ty_instruction *first_of(const ty_program *program, uint32_t stage,
     return NULL;
 }
 
-/* Loads that compute before forwards, or on ranks of their own that begin with new weights; weights
- * leave after all updates; with one actor of two learners each sends its half. */
+/* Loads that compute before forward passes, or run on separate actor ranks that begin with new
+ * weights. Weights are sent after all updates; with one actor and two learners each sends half of
+ * them. */
 Test(lower, actors_play_for_learners)
 {
     static const struct {
@@ -454,7 +456,7 @@ Test(lower, actors_play_for_learners)
         }
 }
 
-/* Whatever is wrong in such a program is said. */
+/* Every error in such a program is reported. */
 Test(lower, actors_are_checked)
 {
     static const struct {
@@ -503,7 +505,7 @@ static uint64_t bytes_over(const ty_plan *plan, const ty_program *program, ty_op
     return bytes;
 }
 
-/* What a search judges memory by, before it lowers, is what the program needs. */
+/* The search's memory estimate, made before lowering, equals that of the program. */
 static void expect_same_memory(uint64_t seed, const ty_plan *plan, const ty_program *program)
 {
     ty_program *passes = NULL;
@@ -637,8 +639,8 @@ Test(lower, memory_may_run_out_anywhere)
     ty_plan_free(plan);
 }
 
-/* Everything but the updates is so many rounds ahead, in every schedule with a flush; no other lead
- * passes the proof. */
+/* With staleness, everything except the updates runs that number of steps ahead, in every schedule
+ * with a flush. The proof accepts no other lead. */
 Test(lower, updates_come_late)
 {
     static const ty_schedule schedules[] = {TY_GPIPE, TY_ONE_F_ONE_B, TY_INTERLEAVED,
@@ -681,7 +683,7 @@ Test(lower, updates_come_late)
         }
 }
 
-/* What the checker says of programs that do not find what backward needs. */
+/* The checker's messages for programs whose backward passes lack activations. */
 Test(lower, checker_sees_that_activations_are_there)
 {
     static const struct {
@@ -722,7 +724,7 @@ Test(lower, checker_sees_that_activations_are_there)
             in->layer_count--;
         else if (rows[r].change == LATER)
             in->first_layer++, in->layer_count--;
-        else /* the segment that was just made, instead of its own */
+        else /* the segment that was just recomputed, instead of its own */
             in->first_layer = 3, in->layer_count = 1;
         cr_assert_eq(ty_program_check(plan, program, "program", &error), TY_EPARSE, "%s",
                      rows[r].name);

@@ -18,7 +18,7 @@ static ty_workload *finish(ty_builder *b)
 }
 
 /* linear 4 -> 3, relu | linear 3 -> 2, loss. Bytes of parameters: 60 and 32. Outputs: 12, in place,
- * 8, 4; the loss keeps 4 more. */
+ * 8, 4; the loss stores 4 more. */
 static ty_workload *small_network(void)
 {
     ty_builder *b = ty_builder_new("small", TY_INPUT_REAL, &(ty_shape){1, {4}});
@@ -108,16 +108,16 @@ Test(memory, pipeline)
     setting *s = new_setting(small_network());
     set_stage(s, 0, 0, 2, 1, "FFBB");
     set_stage(s, 1, 2, 2, 1, "FBFB");
-    /* Twice input 16 as it comes and as it is read, and stash 12; one set of gradients 12; to the
-     * neighbour 12 per slot and twice more. */
+    /* Two slots: input 16 as it arrives and as it is read, and activations 12. One set of gradients
+     * 12. For send/recv 12 per slot and two more. */
     check(s, 0, "first stage",
           &(ty_memory_use){.parameter_bytes = 60,
                            .gradient_bytes = 60,
                            .optimizer_bytes = 60,
                            .activation_bytes = 5 * (2 * (2 * 16 + 12) + 12),
                            .communication_bytes = 5 * (2 + 2) * 12});
-    /* Once input 12 and stash 8 + 8; the scores become their gradient, that of the loss is 4, and 4
-     * for what it keeps. */
+    /* One slot: input 12 and activations 8 + 8. The scores' buffer becomes their gradient; the
+     * gradient of the loss takes 4, its stored data 4. */
     check(s, 1, "second stage",
           &(ty_memory_use){.parameter_bytes = 32,
                            .gradient_bytes = 32,
@@ -133,8 +133,8 @@ Test(memory, pipeline)
                            .communication_bytes = 5 * (1 + 2) * 12});
     s->plan.staleness = 0;
     s->stages[0].recompute = TY_RECOMPUTE_FULL;
-    /* The only output is sent on, and so in the slots: beside them its gradient, and the input that
-     * is read. */
+    /* The only output is sent, so it is in the send slots. In addition: its gradient, and the
+     * input. */
     check(s, 0, "recomputing",
           &(ty_memory_use){.parameter_bytes = 60,
                            .gradient_bytes = 60,
@@ -143,14 +143,13 @@ Test(memory, pipeline)
                            .communication_bytes = 5 * (2 + 2) * 12});
     s->plan.workload->layers[0].is_frozen = true;
     s->stages[0].recompute = TY_RECOMPUTE_NONE;
-    /* Nothing is trained in the first stage: inputs and output of each slot, no gradients either
-     * way.
-     */
+    /* The first stage has no trained layer: inputs and output of each slot, no gradients sent or
+     * received. */
     check(s, 0, "frozen",
           &(ty_memory_use){.parameter_bytes = 60,
                            .activation_bytes = 5 * (2 * (2 * 16 + 12)),
                            .communication_bytes = 5 * 2 * 12});
-    /* The stage behind it sends no gradient back: two buffers for what it receives. */
+    /* The next stage sends no gradient back: two buffers for its received data. */
     check(s, 1, "behind frozen layers",
           &(ty_memory_use){.parameter_bytes = 32,
                            .gradient_bytes = 32,
@@ -160,8 +159,9 @@ Test(memory, pipeline)
     free_setting(s);
 }
 
-/* One stage whose first two layers are frozen: of their 12 + 0 bytes the rectified 12 are read by a
- * trained layer and kept in each of two slots; gradients are of the last two layers only. */
+/* One stage whose first two layers are frozen: of their 12 + 0 bytes of output, a trained layer
+ * reads the rectified 12, which are stored in each of two slots. Only the last two layers have
+ * gradients. */
 Test(memory, frozen_prefix)
 {
     setting *s = new_setting(small_network());
@@ -172,24 +172,24 @@ Test(memory, frozen_prefix)
                            .gradient_bytes = 32,
                            .optimizer_bytes = 32,
                            .activation_bytes = 5 * (2 * (2 * 16 + 12 + 16) + 8)});
-    /* All frozen: no backward, so nothing is kept for one. */
+    /* All layers frozen: no backward pass, so nothing is stored for one. */
     s->plan.workload->layers[2].is_frozen = true;
     check(s, 0, "all",
           &(ty_memory_use){.parameter_bytes = 92, .activation_bytes = 5 * (2 * 2 * 16 + 28)});
     free_setting(s);
 }
 
-/* ---- What cuDNN works in ---- */
+/* ---- Workspace of cuDNN ---- */
 
 typedef struct convolution_row {
     const char *name;
     ty_precision precision;
     uint64_t in_channels, out_channels, size, kernel, stride, groups;
     bool reads_samples;
-    uint64_t expected; /* beside libraries: of cuDNN, and a copy of the filters */
+    uint64_t expected; /* without libraries: cuDNN's workspace, and a copy of the filters */
 } convolution_row;
 
-/* A convolution whose images keep their size but for the stride. */
+/* A convolution whose output has the size of its input, except for the stride. */
 static ty_workload *one_convolution(const convolution_row *row)
 {
     const uint64_t padding = row->kernel / 2;
@@ -207,7 +207,7 @@ Test(memory, room_that_convolutions_work_in)
 {
     enum { LIBRARIES = 64 << 20, MOST_SUMS = 40 << 20, PARTS = 128 };
     static const convolution_row rows[] = {
-        /* Planes of 32 + 64 channels; filters of one pixel lie right. */
+        /* Planes of 32 + 64 channels; filters of one pixel need no reordering. */
         {"fp32", TY_PRECISION_FP32, 32, 64, 20, 1, 1, 1, false, 5 * 96 * 400 * 4 + 2048 * 4},
         {"fp32, a stride", TY_PRECISION_FP32, 32, 64, 20, 3, 2, 1, false,
          5 * (32 * 400 + 64 * 100) * 4 + 2 * 18432 * 4},
@@ -225,7 +225,7 @@ Test(memory, room_that_convolutions_work_in)
         /* Three channels become four. */
         {"TF32, samples", TY_PRECISION_TF32, 3, 64, 20, 3, 1, 1, true,
          5 * 68 * 400 * 4 + 2304 * 4 * PARTS + 2 * 1728 * 4},
-        /* Of 252 and 126 MB the limit leaves room for one. */
+        /* Two copies need 252 and 126 MB; the limit allows only one. */
         {"TF32, images beyond the limit", TY_PRECISION_TF32, 16, 8, 888, 1, 1, 1, false,
          UINT64_C(5) * 16 * 888 * 888 * 4 + 128 * 4 * PARTS + 2 * 128 * 4},
         {"TF32, samples beyond the limit", TY_PRECISION_TF32, 8, 16, 888, 1, 1, 1, true,
@@ -266,8 +266,8 @@ Test(memory, room_that_convolutions_work_in)
     }
 }
 
-/* A network's largest layer has what the others share; a stage has its own. Of what is older than
- * Ampere it is not known. */
+/* The layers of a stage share the workspace of the largest one; each stage has its own. It is
+ * unknown for devices older than Ampere. */
 Test(memory, room_that_layers_of_a_stage_share)
 {
     enum { LIBRARIES = 64 << 20, IMAGES = 64 };
@@ -361,8 +361,8 @@ Test(memory, buckets_and_compression)
     }
 }
 
-/* An embedding of 5 x 4 and an output layer that shares it, on two stages: both hold it, with
- * AdamW's two numbers per parameter. */
+/* An embedding of 5 x 4 and an output layer that shares it, on two stages: both store it, with
+ * AdamW's two moments per parameter. */
 Test(memory, tied_copy)
 {
     ty_builder *b = ty_builder_new("tied", TY_INPUT_TOKEN, &(ty_shape){1, {3}});
@@ -484,8 +484,8 @@ static double activations_of(uint32_t blocks, const ty_plan_dimensions *d, uint3
     return bytes;
 }
 
-/* What one more layer keeps: Korthikanti et al., "Reducing Activation Recomputation in Large
- * Transformer Models", 2022, table 2, with s = 1024, h = 1024, a = 16. */
+/* Activation memory per additional layer: Korthikanti et al., "Reducing Activation Recomputation in
+ * Large Transformer Models", 2022, table 2, with s = 1024, h = 1024, a = 16. */
 Test(memory, of_a_layer_as_korthikanti_have_it)
 {
     static const struct {
@@ -512,7 +512,7 @@ Test(memory, of_a_layer_as_korthikanti_have_it)
          2,
          "megatron-2021",
          TY_PRECISION_BF16},
-        /* Without dropout's masks, and with attention that keeps no scores. */
+        /* Without dropout masks, and with attention that stores no scores. */
         {{.tensor_parallel = 1}, 34 - 2, "megatron", TY_PRECISION_BF16},
         /* Less what two norms and the activation function make. */
         {{.tensor_parallel = 1, .recompute = TY_RECOMPUTE_ELEMENTWISE},
@@ -527,17 +527,18 @@ Test(memory, of_a_layer_as_korthikanti_have_it)
          4 + 16 / 4.0,
          "maxtext",
          TY_PRECISION_BF16},
-        /* What enters, attention's projections and what it sums, the mlp's first product. */
+        /* The layer input, attention's projections and sums, and the first product of the mlp. */
         {{.tensor_parallel = 1, .recompute = TY_RECOMPUTE_OPERATOR},
          2 + 8 + 8,
          "torchtitan",
          TY_PRECISION_BF16},
-        /* In narrow numbers: what norms and the activation function give to products, and beside
-         * what attention's backward reads what goes to its projection. */
+        /* In low precision: the inputs of matrix products from norms and the activation function,
+         * and the input of attention's output projection, in addition to the inputs of attention's
+         * backward. */
         {{.tensor_parallel = 1}, 32 - 1 - 1 - 4 + 1, "megatron", TY_PRECISION_FP8},
         {{.tensor_parallel = 1}, 32 - 1.5 - 1.5 - 6 + 0.5, "megatron", TY_PRECISION_FP4},
         {{.tensor_parallel = 4, .sequence_parallel = true}, 27 / 4.0, "megatron", TY_PRECISION_FP8},
-        /* Less what two norms give, and the activation function. */
+        /* Without the outputs of two norms and of the activation function. */
         {{.tensor_parallel = 1, .recompute = TY_RECOMPUTE_ELEMENTWISE},
          27 - 1 - 1 - 4,
          "maxtext",

@@ -59,7 +59,7 @@ static ty_collective_table table_of(const ty_communicator *c)
     return table;
 }
 
-/* Latency in us and bandwidth in GB/s of all-reduce, to the digits given; 0: not allowed. */
+/* Latency in us and bandwidth in GB/s of all-reduce, to the published digits; 0: not allowed. */
 Test(nccl, tables)
 {
     const struct {
@@ -162,8 +162,8 @@ Test(nccl, tables)
     }
 }
 
-/* What NCCL does with a size. 8 x H200: "RING LL up to 1 MiB, NVLS from 2 MiB" was measured, too.
- */
+/* NCCL's choice per message size. For 8 x H200, "RING LL up to 1 MiB, NVLS from 2 MiB" was also
+ * measured. */
 Test(nccl, choices)
 {
     const struct {
@@ -219,7 +219,7 @@ Test(nccl, bus_bandwidths)
     cr_expect(fabs(found - 358) < 1, "four nodes: %g", found);
 }
 
-/* Graphs as NCCL logs them: DGX H100 and A100 alone, 8 x 400G, two H20 with two NICs. */
+/* Graphs as NCCL logs them: single DGX H100 and A100 hosts, 8 x 400G, two H20 with two NICs. */
 Test(nccl, graphs)
 {
     const struct {
@@ -283,7 +283,7 @@ Test(nccl, communicators_of_the_catalogue)
     cr_expect(!c.has_nvlink && !c.has_ll128 && c.nics == 1 && c.generation == TY_VOLTA);
 }
 
-/* Heads of NVLS are as many as the library has room for, direct links as fast as measured. */
+/* NVLS has as many heads as the library supports; direct links have their measured bandwidth. */
 Test(nccl, racks_and_meshes)
 {
     ty_communicator rack = communicator_of("1x gb200-nvl72", 72),
@@ -323,9 +323,9 @@ static ty_status ask(const char *text, const ty_collective_question *question, u
     return status;
 }
 
-/* Calls in a queue against what was measured so (ai-dynamo/aiconfigurator at 095f58a, comm/nccl,
- * half precision), small ones and rings of two GPUs, whose own piece is half of all. Launched one
- * by one they take some tens of us more, and reach the same rate. */
+/* Queued calls against such measurements (ai-dynamo/aiconfigurator at 095f58a, comm/nccl, half
+ * precision): small calls, and rings of two GPUs, whose own shard is half of the data. Calls
+ * launched one at a time take tens of us longer and reach the same bandwidth. */
 Test(nccl, calls_in_a_queue)
 {
     static const struct {
@@ -403,7 +403,7 @@ Test(nccl, others_are_refused)
     cr_expect_eq(ty_collective_table_make(&c, NULL, &table, &error), TY_EINVAL);
 }
 
-/* ---- What must hold of every table ----------------------------------------------------------- */
+/* ---- Invariants of every table ------------------------------------------------------------- */
 
 Test(nccl, choice_is_the_least_of_all)
 {
@@ -431,7 +431,7 @@ Test(nccl, choice_is_the_least_of_all)
     }
 }
 
-/* Asked by itself: the library's choice and the model's seconds, but no faster than the links. */
+/* A single query: the library's choice and the model's seconds, but no faster than the links. */
 Test(nccl, one_collective)
 {
     static const struct {
@@ -507,7 +507,8 @@ Test(nccl, alone_nothing_moves)
         cr_expect_eq(ty_collective_seconds(&table, (ty_collective_kind)kind, 1 << 20), 0);
 }
 
-/* ---- Exchanges of frameworks ----------------------------------------------------------------- */
+/* ---- Collectives of frameworks
+ * ---------------------------------------------------------------- */
 
 /* Two hosts of four, 100 bytes/s inside and 10 outside, S = 800: 2 * 600/100 + 2 * 100/10 and 12
  * steps of 1 s inside... by hand. */
@@ -530,7 +531,7 @@ Test(exchanges, by_hand)
     cr_expect_eq(t.seconds, 10 + 200, "on links that both share");
 }
 
-/* Message by message: every worker's share to every server, all links of one rate. */
+/* Message by message: each worker's share to each server; all links have the same bandwidth. */
 static double push_by_hand(const ty_parameter_servers *s, double bytes)
 {
     double out[64] = {0}, in[64] = {0}, longest = 0;
@@ -573,7 +574,7 @@ Test(exchanges, parameter_servers_message_by_message)
             }
 }
 
-/* Unequal parts: the fullest server's link, or the workers'. */
+/* Unequal shares: bound by the link of the fullest server or by the workers' links. */
 Test(exchanges, parameter_servers_of_unequal_parts)
 {
     ty_parameter_servers s = {TY_SERVERS_DEDICATED, 4, 3, 100, 250, 0.5, .largest_share = 0.5};

@@ -1,7 +1,7 @@
 /*
- * Networks of groups, pairs and routes by the cache, which asks once for devices that routes cannot
- * tell apart, against what the cluster says of the very devices: random groups on clusters of equal
- * and unequal hosts, trees, racks, meshes and impaired links.
+ * Interconnects of groups, pairs and routes from the cache, which evaluates interchangeable devices
+ * once, against the cluster's answer for the actual devices: random groups on clusters of equal and
+ * unequal hosts, trees, racks, meshes and impaired links.
  */
 #include "network_cache.h"
 #include "ty_base.h"
@@ -41,7 +41,8 @@ static ty_cluster *open_cluster(const char *text, bool is_impaired, uint64_t *st
     if (!is_impaired)
         return cluster;
     ty_cluster_to_json(cluster, &writer, NULL);
-    /* The links at the end of the list are those of the last hosts: some get fewer ranks. */
+    /* The links at the end of the list belong to the last hosts: reduce the lanes of some
+     * (prose-lint: ok). */
     for (int i = 0; i < 4; i++) {
         const size_t links = (size_t)(strstr(json.data, "\"links\": [") - json.data);
         char *at = json.data + links + next_random(state) % (json.length - links - 400);
@@ -164,8 +165,8 @@ Test(networks, are_those_of_the_very_devices)
     }
 }
 
-/* Of equal hosts around a switch, a kind of device each, whichever host it is on; a host with a
- * link of its own is another thing. */
+/* Equal hosts around a switch have one kind per device index, on every host. A host with a
+ * different link is of another kind. */
 Test(networks, places_are_told_apart_where_routes_are)
 {
     ty_cluster *cluster = NULL;
@@ -202,8 +203,8 @@ static double inner_s(const ty_group_network *network, const ty_stack *stack, ui
     return cost.seconds;
 }
 
-/* Of eight copies of a token those for one other host cross the network once: the exchange is that
- * of as many fewer bytes. Nothing changes inside a host, nor for one copy. */
+/* Of a token's eight copies, those for experts on one other host cross the interconnect once, which
+ * reduces the bytes of the all-to-all. Nothing changes inside a host, or for one copy. */
 Test(networks, tokens_cross_once_for_all_experts_of_a_host)
 {
     static const char *const texts[] = {"1x dgx-h100", "2x dgx-h100", "4x dgx-h100"};

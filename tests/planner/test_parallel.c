@@ -1,5 +1,5 @@
-/* Ranks of all kinds: their numbers, what a plan may say of them, what each has and what they tell
- * each other, against figures worked out by hand. */
+/* Tensor-, context- and expert-parallel ranks: their indices, valid plans, their shards, and their
+ * communication, against figures computed by hand. */
 #include "cost/kernels.h"
 #include "gpu_scratch.h"
 #include "ty_base.h"
@@ -116,7 +116,7 @@ Test(ranks, numbers_are_as_the_header_says)
     }
 }
 
-/* Each rank is in one group, with those that have the same gradients and no others. */
+/* Each rank is in one group, of exactly the ranks that have gradients of the same weights. */
 Test(ranks, groups_have_the_same_gradients)
 {
     for (uint32_t code = 0; code < 54; code++) {
@@ -142,7 +142,7 @@ Test(ranks, groups_have_the_same_gradients)
                 const uint32_t replica_rank = ty_bucket_rank(&plan, &bucket, g, i);
                 cr_assert(replica_rank < width);
                 seen |= 1u << replica_rank;
-                for (uint32_t q = 0; q < 2; q++) /* behind the first stage's three ranks */
+                for (uint32_t q = 0; q < 2; q++) /* after the three ranks of the first stage */
                     cr_expect_eq(members[q * ranks + i], (3 + q) * width + replica_rank);
                 cr_expect_eq(ty_bucket_group_of(&plan, &bucket, replica_rank), g);
                 cr_expect_eq(replica_rank % tensor, first % tensor);
@@ -154,7 +154,7 @@ Test(ranks, groups_have_the_same_gradients)
     }
 }
 
-/* ---- What a plan may say ------------------------------------------------------------------- */
+/* ---- Valid plans ---------------------------------------------------------------------- */
 
 static void three_contexts(ty_plan *p)
 {
@@ -268,14 +268,15 @@ Test(ranks, workloads_that_are_not_of_tokens_have_no_context_ranks)
     }
 }
 
-/* Heads, key heads, hidden features and sequences against ranks; small-moe's experts have 32. */
+/* Heads, key heads, hidden features and sequences must be multiples of the TP size; small-moe's
+ * experts have 32 features. */
 Test(ranks, tensor_ranks_divide_what_they_must)
 {
     static const struct {
         const char *name;
         uint32_t ranks;
         bool divides_sequence;
-        const char *message; /* NULL: can be divided */
+        const char *message; /* NULL: can be sharded */
         const char *run;     /* the worker's, where a plan may be made */
     } rows[] = {
         {"gpt2", 12, false, NULL, NULL},
@@ -313,7 +314,7 @@ Test(ranks, tensor_ranks_divide_what_they_must)
     }
 }
 
-/* Three groups of keys for twelve heads: 3, 6 and 12 ranks will do, 2 and 4 will not. */
+/* Three groups of keys for twelve heads: TP 3, 6 and 12 are valid, 2 and 4 are not. */
 Test(ranks, key_heads_divide_ranks_or_are_divided)
 {
     ty_builder *b = ty_builder_new("groups", TY_INPUT_TOKEN, &(ty_shape){1, {TOKENS}});
@@ -336,8 +337,8 @@ Test(ranks, key_heads_divide_ranks_or_are_divided)
     ty_workload_free(w);
 }
 
-/* What is proposed for this machine's cores, its worker can run: of two key heads not four ranks,
- * which would fit everything else, and of an odd sequence no parts. */
+/* Layouts proposed for this host's cores can run on the worker: no TP 4 for two key heads, although
+ * it fits otherwise, and no context parallelism for an odd sequence length. */
 Test(ranks, searches_propose_what_the_worker_can_run)
 {
     static char machine[] = "test machine";
@@ -416,14 +417,13 @@ Test(ranks, files_keep_them)
     }
 }
 
-/* ---- What each rank has, by hand ----------------------------------------------------------- */
+/* ---- Shards of each rank, by hand ----------------------------------------------------------- */
 
 Test(ranks, gradients_of_buckets)
 {
     ty_plan *plan = small_plan(2, 2, 2, 0);
-    /* Norms are whole on each rank; all else is divided by two tensor-parallel ranks, experts by
-     * two more.
-     */
+    /* Norms are replicated on each rank. Two tensor-parallel ranks shard everything else, and two
+     * expert-parallel ranks also shard experts. */
     const uint64_t dense = 2 * FEATURES + (2ull * WORDS * FEATURES + ROUTER_ELEMENTS +
                                            FEATURES * 2 * (HEADS + KV_HEADS) * HEAD_SIZE) /
                                               2;
@@ -460,7 +460,7 @@ static void expect_inner(const ty_plan *plan, uint32_t layer, bool is_backward,
 
 Test(ranks, collectives_inside_a_rank)
 {
-    /* 4 samples a micro-batch: 2 for each expert-parallel rank, 32 tokens of each for each
+    /* 4 samples per micro-batch: 2 for each expert-parallel rank, 32 tokens of each for each
      * context-parallel rank. */
     const uint64_t tokens = 2 * 32, row = tokens * FEATURES * 4;
     const uint64_t keys = tokens * (KV_HEADS / 2) * 2 * HEAD_SIZE * 4;
@@ -496,8 +496,8 @@ Test(ranks, collectives_inside_a_rank)
     ty_plan_free(plan);
 }
 
-/* Two experts a token keep two copies of it; of a quarter's latents two copies, what they are made
- * of and what is made of them: half as much. */
+/* Two experts per token store two copies of it. With latents of a quarter of the size, they store
+ * two copies of those, their inputs and their outputs: half as much. */
 Test(ranks, experts_keep_latents)
 {
     ty_plan *plan = small_plan(1, 1, 1, 0);
@@ -517,9 +517,9 @@ Test(ranks, experts_keep_latents)
     ty_plan_free(plan);
 }
 
-/* With the sequence divided a rank keeps its own tokens: backward gathers the gradient and, of
- * trained layers, the input anew. There is room for what is gathered and what is to be scattered.
- */
+/* With sequence parallelism a rank stores only its own tokens. Backward all-gathers the gradient
+ * and, for trained layers, the input again. Memory includes the gathered data and the input of the
+ * reduce-scatter. */
 Test(ranks, sequence_parallelism_gathers_again)
 {
     ty_plan *plan = small_plan(2, 1, 1, 0);
@@ -549,8 +549,9 @@ Test(ranks, sequence_parallelism_gathers_again)
     ty_plan_free(plan);
 }
 
-/* Of two key heads for eight ranks each rank makes an eighth of the projections, (8 + 2 x 2) heads
- * of 4 numbers a token, and all are gathered; with as many ranks as key heads nothing is. */
+/* With two key heads for eight ranks, each rank computes an eighth of the projections, (8 + 2 x 2)
+ * heads of 4 numbers per token, and all-gathers them. With as many ranks as key heads, nothing is
+ * gathered. */
 Test(ranks, few_key_heads_are_gathered)
 {
     ty_plan *plan = small_plan(8, 1, 1, 0), *enough = small_plan(2, 1, 1, 0);
@@ -577,8 +578,8 @@ Test(ranks, few_key_heads_are_gathered)
 
 /* ---- Costs --------------------------------------------------------------------------------- */
 
-/* Seconds of a pass over all layers as formulas have it: each layer's share of the work, and each
- * collective by NCCL's model of the ranks it is among. */
+/* Seconds of a pass over all layers from formulas: each layer's share of the work, and each
+ * collective by NCCL's model for its ranks. */
 static double pass_by_hand(const ty_plan *plan, const ty_cluster *cluster, bool is_backward,
                            double *talk_s)
 {
@@ -648,8 +649,8 @@ Test(ranks, passes_cost_what_formulas_say)
     ty_cluster_free(cluster);
 }
 
-/* Parts of eight experts that three chosen ones meet beside the token's own, over all choices, all
- * choices of the parts that are open and all parts for its own. */
+/* Mean number of other shards of eight experts that three chosen experts of a token are in: over
+ * all choices of experts, all choices of the open shards and all shards of the token itself. */
 static double parts_met_by_choices(uint32_t parts, uint32_t most, uint32_t chosen)
 {
     enum { ALL = 8 };
@@ -689,8 +690,8 @@ Test(ranks, parts_of_experts_that_tokens_meet)
             }
 }
 
-/* What expert-parallel ranks exchange beside products costs these a part of it, and is waited for
- * as far as it lasts longer than they. */
+/* All-to-alls of expert-parallel ranks that overlap matrix products slow these down. They are
+ * exposed only as far as they outlast the products. */
 Test(ranks, hidden_exchanges_of_experts_last_no_longer_than_products)
 {
     static const double hidden[] = {0, 0.5, 1};
@@ -736,9 +737,9 @@ Test(ranks, hidden_exchanges_of_experts_last_no_longer_than_products)
 
 /* ---- Memory -------------------------------------------------------------------------------- */
 
-/* Weights by hand; activations against the same tokens on one rank. */
-/* What an accelerator has in a slot for copies of tokens that may come beyond those that do: what
- * enters an expert, and what its products read and make. */
+/* Weights by hand; activations against those of the same tokens on one rank. */
+/* Extra memory of an accelerator per slot for token copies beyond the expected number: the inputs
+ * of an expert, and those and the outputs of its products. */
 static double beyond_copies(const ty_plan *plan)
 {
     const uint64_t chosen = 2, ranks = ty_plan_parallel_size(plan, TY_EXPERT_PARALLEL);
@@ -769,7 +770,8 @@ Test(ranks, memory_of_each)
 
         cr_expect_float_eq((double)use->parameter_bytes, own * plan->workload->element_bytes, 1);
         cr_expect_float_eq((double)use->gradient_bytes, own * 4, 1);
-        /* Gradients are of one layer at a time: with many ranks those of the experts are most. */
+        /* Gradients exist for one layer at a time; with many ranks those of the experts are the
+         * largest. */
         cr_expect(use->activation_bytes > copies - 2 &&
                       use->activation_bytes < copies + beyond_copies(plan) + 2,
                   "row %zu: %llu bytes, expected %g to %g", i,
@@ -779,8 +781,8 @@ Test(ranks, memory_of_each)
     }
 }
 
-/* In 16 bits cuDNN's backward keeps two floats for every element of the queries, of one layer at a
- * time; among contexts attention is the worker's own, in no memory. */
+/* In 16 bits, cuDNN's backward uses two floats for every element of the queries, one layer at a
+ * time. With context parallelism the worker runs its own attention, which needs no workspace. */
 Test(ranks, attention_has_room_for_sums)
 {
     static const uint32_t degrees[][2] = {{1, 1}, {4, 1}, {2, 2}};
@@ -812,8 +814,8 @@ Test(ranks, attention_has_room_for_sums)
     }
 }
 
-/* Beside the scratch of the largest bucket, two pieces of a ring: keys and values of all tokens,
- * their gradients, and one of both as it travels. */
+/* In addition to the scratch of the largest bucket, two buffers of a ring: keys and values of all
+ * tokens, their gradients, and one of both in flight. */
 Test(ranks, context_ranks_have_room_for_all_keys)
 {
     ty_plan *plan = small_plan(1, 2, 1, 0);
@@ -832,7 +834,7 @@ Test(ranks, context_ranks_have_room_for_all_keys)
     ty_plan_free(plan);
 }
 
-/* All that is sharded lies on all devices of a group once. */
+/* ZeRO shards its tensors over all devices of a group, once. */
 Test(ranks, sharding_divides_by_the_devices_of_a_group)
 {
     ty_plan *plan = small_plan(2, 2, 2, 1), *whole = small_plan(2, 2, 2, 0);
@@ -851,7 +853,8 @@ Test(ranks, sharding_divides_by_the_devices_of_a_group)
 
 /* ---- Programs ------------------------------------------------------------------------------ */
 
-/* One replica whose ranks share weights exchanges them; experts that no other rank has stay. */
+/* One replica whose ranks share weights all-reduces their gradients; gradients of experts that no
+ * other rank has are not reduced. */
 Test(ranks, programs_hold)
 {
     static const struct {
@@ -878,7 +881,7 @@ Test(ranks, programs_hold)
 
 /* ---- Searches ------------------------------------------------------------------------------ */
 
-/* What is pinned is there, and what is free is no slower than what is pinned. */
+/* The plan has the pinned values, and an unpinned search is no slower. */
 Test(ranks, searches_find_them)
 {
     static const struct {

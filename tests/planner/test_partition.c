@@ -10,8 +10,8 @@
 #define MOST_LAYERS 8
 #define MOST_DEVICES 5
 
-/* A random chain. All times are small whole numbers, so that their sums are exact in any order and
- * equal divisions compare equal. */
+/* A random chain. All times are small integers, so that their sums are exact in any order and equal
+ * partitions compare equal. */
 typedef struct chain {
     uint32_t layers, cut_count, devices, stages;
     double layer_s[MOST_LAYERS], transfer_s[MOST_LAYERS + 1];
@@ -19,7 +19,7 @@ typedef struct chain {
     double parameters[MOST_LAYERS];
     double memory; /* that fits allows a stage; 0: everything fits */
     bool has_fixed;
-    uint32_t fixed[MOST_DEVICES]; /* replicas of each stage */
+    uint32_t fixed[MOST_DEVICES]; /* replicas per stage */
 } chain;
 
 static uint64_t next_random(uint64_t *state)
@@ -97,7 +97,7 @@ typedef struct division {
     double bottleneck_s, cut_s;
 } division;
 
-/* Every division, in the order in which ties are to be broken: the first best one stays. */
+/* Every partition, in the order that breaks ties: the first best one stays. */
 static void enumerate(chain *c, uint32_t stage, uint32_t first, uint32_t devices, division *trial,
                       division *best)
 {
@@ -144,7 +144,7 @@ static ty_status partition(const ty_partition_input *input, uint32_t stages, uin
     return status;
 }
 
-/* Where any numbers of stages can be asked for, after two others. */
+/* If several numbers of stages can be queried: after queries of two other numbers. */
 static ty_status divide_in_turn(const ty_partition_input *input, uint64_t *state, division *found,
                                 ty_error *error)
 {
@@ -209,8 +209,8 @@ Test(partition, equals_brute_force)
     cr_assert_gt(feasible, 500);
 }
 
-/* Layers of 2 2 2 6 seconds, every cut 1 second. Three devices in two stages: {2 2} x 1 is 4 and
- * {2 6} x 2 is 4; {2 2 2} x 1 would be 6, {2 2 6} x 2 would be 5. */
+/* Layers of 2 2 2 6 seconds, each cut 1 second. Three devices in two stages: {2 2} x 1 is 4 and {2
+ * 6} x 2 is 4; {2 2 2} x 1 would be 6, {2 2 6} x 2 would be 5. */
 Test(partition, hand_computed)
 {
     const double layer_s[] = {2, 2, 2, 6}, transfer_s[] = {0, 1, 1, 1, 0};
@@ -248,7 +248,8 @@ Test(partition, hand_computed)
     }
 }
 
-/* Of two stages on 12 devices, replicas by fours: as good as the best of all cuts and shares. */
+/* Two stages on 12 devices, replicas in multiples of four: as good as the best of all cuts and
+ * allocations. */
 Test(partition, gives_out_granules)
 {
     enum { LAYERS = 5, ALL = 12, GRANULE = 4 };
@@ -355,8 +356,8 @@ Test(partition, survives_failing_allocations)
     cr_assert_gt(n, 3);
 }
 
-/* As many layers, cuts and devices as VGG-16 on 16 devices. Without exchange no division beats an
- * equal share for every device, and the best of all stage counts comes close to it. */
+/* As many layers, cuts and devices as VGG-16 on 16 devices. Without communication no partition is
+ * faster than equal shares for all devices, and the best of all stage counts is close to that. */
 Test(partition, nears_the_equal_share)
 {
     double layer_s[40], transfer_s[41] = {0}, sum = 0, least = HUGE_VAL;
@@ -385,8 +386,8 @@ Test(partition, nears_the_equal_share)
     cr_assert_lt(least, sum / 16 * (1 + 1e-12));
 }
 
-/* Replicas share what crosses their cuts: with many of them it is compute that paces, so that
- * stages are even however slow one link is. */
+/* Replicas split the transfers at their cuts. With many replicas compute is the bottleneck, so that
+ * stages are balanced however slow one link is. */
 Test(partition, shares_transfers_among_replicas)
 {
     const double layer_s[] = {1, 1, 1, 1}, transfer_s[] = {0, 6, 6, 6, 0};
@@ -410,7 +411,7 @@ Test(partition, shares_transfers_among_replicas)
     cr_assert_eq(seconds, 6.0 / 1000);
 }
 
-/* Fixed replicas are kept, and cost at least as much as the free choice. */
+/* Fixed replicas are unchanged, and cost at least as much as the free choice. */
 Test(partition, keeps_fixed_replicas)
 {
     const double layer_s[] = {4, 1, 1, 2, 3}, transfer_s[] = {0, 0, 0, 0, 0, 0};

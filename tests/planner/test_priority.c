@@ -1,5 +1,5 @@
-/* An order of exchanges: what programs with one are, what a step with one takes, against a
- * recurrence by hand, and the planner's order against all there are. */
+/* Order of gradient collectives: the programs with an order, their step time against a recurrence
+ * computed by hand, and the planner's order against all possible ones. */
 #include "plans.h"
 
 #include <criterion/criterion.h>
@@ -19,7 +19,7 @@ static ty_program *lower(ty_plan *plan)
     return program;
 }
 
-/* A stage of replicas, each bucket of one layer; the buckets in any order. */
+/* A replicated stage with one layer per bucket; the buckets in any order. */
 static ty_plan *random_plan(random_numbers *numbers)
 {
     const uint32_t buckets = 1 + random_below(numbers, MOST_BUCKETS);
@@ -83,7 +83,7 @@ static void swap(ty_stage_program *list, uint32_t i)
     list->instructions[i + 1] = kept;
 }
 
-/* Two neighbours change places: exchanges, and an update with the forward behind it. */
+/* Two neighbors are swapped: collectives, and an update with the next forward pass. */
 Test(priority, checker_refuses_another_order)
 {
     const plan_shape shape = {.schedule = TY_ONE_F_ONE_B,
@@ -122,7 +122,8 @@ Test(priority, checker_refuses_another_order)
     for (uint32_t i = 0; i < list->instruction_count; i++) {
         list->instructions[i].lead += 1;
         cr_assert_eq(ty_program_check(plan, program, "late", &error), TY_EPARSE);
-        if (list->instructions[i].op != TY_OP_BACKWARD) /* of which others are of the next step */
+        if (list->instructions[i].op != TY_OP_BACKWARD) /* others of these belong to the next
+                                                         * step */
             cr_expect_not_null(strstr(error.message, "with an order of exchanges"), "%s",
                                error.message);
         list->instructions[i].lead -= 1;
@@ -131,7 +132,7 @@ Test(priority, checker_refuses_another_order)
     ty_plan_free(plan);
 }
 
-/* Seconds of each bucket's forward, backward, exchange and update. */
+/* Seconds of each bucket's forward, backward, collective and update. */
 typedef struct bucket_times {
     double forward_s, backward_s, exchange_s, update_s;
 } bucket_times;
@@ -156,7 +157,7 @@ static void set_times(const ty_plan *plan, const ty_program *program, const buck
     }
 }
 
-/* The mean of `steps` steps behind a first one, one micro-batch a replica, by hand. */
+/* The mean of `steps` steps after a first one, one micro-batch per replica, by hand. */
 static double recurrence_s(const ty_plan *plan, const bucket_times *times, uint32_t steps)
 {
     const uint32_t buckets = plan->bucket_count;
@@ -251,7 +252,7 @@ static double estimated_s(const ty_plan *plan)
     return summary.step_time_s;
 }
 
-/* The shortest step of all orders of what is behind the first `fixed`. */
+/* The shortest step over all orders of the buckets after the first `fixed`. */
 static double best_of_all(ty_plan *plan, uint32_t fixed)
 {
     uint32_t *order = plan->exchange_order;
@@ -271,7 +272,7 @@ static double best_of_all(ty_plan *plan, uint32_t fixed)
     return best_s;
 }
 
-/* By the stack that has all orders: the default of a question that asks for one is another. */
+/* With the framework that supports all orders; a query for an order uses another default. */
 static ty_plan *search(const ty_workload *workload, const ty_cluster *cluster, const char *fix)
 {
     ty_plan_options how = ty_plan_options_default();
@@ -297,8 +298,8 @@ static ty_plan *search(const ty_workload *workload, const ty_cluster *cluster, c
 #define FARTHEST 1.01
 #define FARTHEST_FRONT 1.25
 
-/* Of networks whose front layers have few weights, whose last ones have, and some between, on fast
- * and slow links. */
+/* Models whose first layers have few weights, whose last layers have many, and some in between, on
+ * fast and slow links. */
 Test(priority, the_order_against_all_orders)
 {
     static const struct {
@@ -397,7 +398,7 @@ Test(priority, refused_by_reason)
         ty_fix_texts_clear(&texts);
     }
     ty_workload_set_precision(workload, TY_PRECISION_FP16);
-    for (int k = 0; k < 2; k++) { /* by the stack, and by the kind of learning */
+    for (int k = 0; k < 2; k++) { /* refused by the framework, then by the training mode */
         ty_plan_options how = {.seed = 1, .priority = TY_PRIORITY_FRONT};
         ty_plan *plan = NULL;
         cr_expect_eq(ty_plan_search(workload, cluster, NULL, &how, &plan, &error), TY_EINVAL);

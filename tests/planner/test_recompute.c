@@ -7,7 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* "1 7 13 | 19": first layers, the head's behind the bar. */
+/* "1 7 13 | 19": first layers; the head's after the bar. */
 static void blocks_text(const ty_workload *w, char *out, size_t size)
 {
     const uint32_t *starts;
@@ -48,8 +48,8 @@ Test(recompute, blocks_of_networks)
     }
 }
 
-/* A cut inside a block leaves the rest of it as the first segment; the head is always one; frozen
- * layers that no backward comes near are one with those before. */
+/* A cut inside a block leaves the rest of it as the first segment. The head is always one segment.
+ * Frozen layers without a backward pass are in one segment with those before. */
 Test(recompute, segments_of_ranges)
 {
     static const struct {
@@ -135,8 +135,8 @@ Test(recompute, products_that_are_kept)
     ty_workload_free(w);
 }
 
-/* A letter a layer: all of it, the activation inside, nothing; lower case where its output is
- * neither kept nor made again. */
+/* One letter per layer: fully recomputed, only its activation function recomputed, or not at all.
+ * Lower case if its output is neither stored nor recomputed. */
 static void again_text(const ty_workload *w, const ty_recompute_range *range, char *out)
 {
     static const char letters[][3] = {[TY_AGAIN_ALL] = "AA",
@@ -155,8 +155,8 @@ static void again_text(const ty_workload *w, const ty_recompute_range *range, ch
     free(starts);
 }
 
-/* Norms and activation functions, and what works in their memory; what only additions read is not
- * kept. */
+/* Norms and activation functions, and layers that work in place on them. Tensors that only
+ * additions read are not stored. */
 Test(recompute, norms_and_activation_functions)
 {
     static const struct {

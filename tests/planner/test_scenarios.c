@@ -36,7 +36,7 @@ static scene plan_of(const ty_workload *workload, const char *cluster, uint32_t 
     cr_assert_eq(ty_stack_open(TY_WORKER_STACK, &worker, &error), TY_OK, "%s", error.message);
     options.stack = worker;
     options.fix_compression = true;
-    options.pinned = TY_PIN_ALL; /* as their papers have it: no ranks, nothing sharded */
+    options.pinned = TY_PIN_ALL; /* as in their papers: TP = CP = EP = 1, nothing sharded */
     options.pipeline_stages = stages;
     cr_assert_eq(ty_cluster_open(cluster, NULL, &s.cluster, &error), TY_OK, "%s", error.message);
     cr_assert_eq(ty_plan_search(workload, s.cluster, NULL, &options, &s.plan, &error), TY_OK,
@@ -89,7 +89,7 @@ static void expect_near(const char *what, double found, double expected, double 
 static const struct scenario {
     const char *name, *cluster;
     uint64_t parameters, trained; /* trained by gradients */
-    const char *limit;            /* what the plan must be found to be limited by; NULL: whatever */
+    const char *limit;            /* expected bottleneck of the plan; NULL: any */
 } scenarios[] = {
     {"transfer-resnet50", "1x dgx1-v100", 23717030, 208998, NULL},
     {"transfer-lenet", "1x p100-server", 431080, 405510, NULL},
@@ -133,7 +133,7 @@ Test(scenarios, load_plan_and_simulate)
                      "%s", error.message);
         if (s.plan->stage_count == 1 && ty_plan_replica_ranks(s.plan) == 1)
             expect_near(row->name, simulated.step_time_s, s.plan->prediction.step_time_s, 0.1);
-        else /* what meets on a link is known to the simulator alone, or better */
+        else /* only the simulator models contention of links, or models it better */
             cr_expect_geq(simulated.step_time_s, 0.95 * s.plan->prediction.step_time_s, "%s",
                           row->name);
         if (row->limit != NULL)
@@ -147,15 +147,15 @@ Test(scenarios, load_plan_and_simulate)
 
 /* ---- One by one -------------------------------------------------------------------------- */
 
-/* What freezing saves on one device: the backward of the frozen layers, and the update of their
- * parameters, which reads weight, gradient and momentum and writes two of them. */
+/* Freezing saves two things on one device: the backward pass of the frozen layers, and the update
+ * of their parameters, which reads weight, gradient and momentum and writes two of them. */
 Test(scenarios, a_frozen_prefix_saves_its_backward)
 {
     ty_workload *frozen = open_workload("transfer-resnet50"), *trained = open_workload("resnet50");
     scene f, t;
     double backward_s = 0;
 
-    /* The same network, but for what is trained. */
+    /* The same model, with other trained layers. */
     ty_workload_free(trained);
     trained = open_workload("transfer-resnet50");
     for (uint32_t l = 0; l < trained->layer_count; l++)
@@ -190,7 +190,7 @@ Test(scenarios, a_frozen_prefix_saves_its_backward)
     ty_workload_free(trained);
 }
 
-/* A frozen branch beside a trained one: two forwards, one backward. */
+/* A frozen branch parallel to a trained one: two forward passes, one backward pass. */
 Test(scenarios, a_teacher_has_no_backward)
 {
     static const char *const names[] = {"mean-teacher-cifar10", "dqn-atari"};
@@ -227,7 +227,8 @@ Test(scenarios, a_teacher_has_no_backward)
     }
 }
 
-/* Compute and update stay, the exchange of 16 phones is divided by the local steps. */
+/* Compute and update are unchanged; the all-reduce of 16 phones is amortized over the local
+ * steps. */
 Test(scenarios, local_steps_divide_the_exchange)
 {
     ty_workload *w = open_workload("fedavg-cnn");
@@ -256,8 +257,8 @@ Test(scenarios, local_steps_divide_the_exchange)
     ty_workload_free(w);
 }
 
-/* Eight cameras of 10 images a second make 64 samples in 0.8 s; a robot with 64 samples of its own
- * waits 6.4 s, and more robots are faster though the network is the same. */
+/* Eight cameras of 10 images per second produce 64 samples in 0.8 s. A robot with 64 samples of its
+ * own waits 6.4 s. More robots are faster although the model is the same. */
 Test(scenarios, sensors_bind_the_step)
 {
     ty_workload *w = open_workload("pilotnet-navigation");
@@ -269,8 +270,8 @@ Test(scenarios, sensors_bind_the_step)
     ty_workload_free(w);
 }
 
-/* Scores of 18 members a machine, 8 bytes each, gathered in 79 steps of a ring; an update that
- * reads 1,440 members' noise; no backward. */
+/* Scores of 18 members per host, 8 bytes each, all-gathered in 79 steps of a ring; an update that
+ * reads the noise of 1,440 members; no backward pass. */
 Test(scenarios, evolution_exchanges_scores)
 {
     ty_workload *w = open_workload("es-humanoid");
@@ -297,7 +298,7 @@ Test(scenarios, evolution_exchanges_scores)
     ty_workload_free(w);
 }
 
-/* A population is not divided into stages, and scores are not compressed. */
+/* A population cannot be partitioned into stages, and scores cannot be compressed. */
 Test(scenarios, evolution_refuses_stages_and_compression)
 {
     ty_workload *w = open_workload("es-humanoid");
@@ -319,8 +320,8 @@ Test(scenarios, evolution_refuses_stages_and_compression)
     ty_workload_free(w);
 }
 
-/* A teacher behind the update reads its own weight and its student's, and writes its own; and it is
- * where its student is. */
+/* A teacher's update after the student's reads both weights and writes its own; the teacher is on
+ * the devices of its student. */
 Test(scenarios, a_teacher_follows_whole_networks)
 {
     static const struct {
@@ -365,8 +366,8 @@ Test(scenarios, a_teacher_follows_whole_networks)
     ty_workload_free(w);
 }
 
-/* Gradients of a common batch of 4,096 over lines of 1 Gbit/s between sites: the exchange of 438 MB
- * cannot be faster than twice 15/16 of it over one line. */
+/* Gradients of a common batch of 4,096 over lines of 1 Gbit/s between sites: the all-reduce of 438
+ * MB takes at least twice the time of 15/16 of it over one line. */
 Test(scenarios, collaboration_pays_for_its_line)
 {
     ty_workload *w = open_workload("collaborative-bert-base");
@@ -421,7 +422,7 @@ static double simulated_step(const scene *s)
     return simulated.step_time_s;
 }
 
-/* Of all instructions of a stage in a direction, or none. */
+/* Sum over all instructions of a stage with this operation in a direction, or in none. */
 static double time_of(const scene *s, uint32_t stage, ty_op op, ty_direction direction)
 {
     const ty_stage_program *list = &s->program->stages[stage];
@@ -433,8 +434,8 @@ static double time_of(const scene *s, uint32_t stage, ty_op op, ty_direction dir
     return sum;
 }
 
-/* One actor, one learner, one micro-batch. Without lag all follows on each other. With a lag of l
- * a round of everything brings l + 1 steps, and whoever is busiest sets the pace. */
+/* One actor, one learner, one micro-batch. Without staleness everything is sequential. With a
+ * staleness of l, l + 1 steps take one full round, or the busiest device is the bottleneck. */
 Test(scenarios, actors_take_turns_or_overlap)
 {
     static const char cluster[] = "host:2 gpu:1 @v100-sxm2-16gb nvlink2 eth10";
@@ -502,7 +503,7 @@ Test(scenarios, actors_of_several_learners)
     }
 }
 
-/* What nobody asked for: as many actors as are fastest, none where all are alike. */
+/* Without a pin the search uses the fastest number of actors, and none if all devices are alike. */
 Test(scenarios, actors_are_searched)
 {
     static const uint32_t expected[] = {0, 2};

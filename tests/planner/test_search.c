@@ -1,6 +1,6 @@
 /*
- * The search: the whole zoo on clusters of 16 devices, toy chains against everything that can be
- * enumerated, options, refusals, interruption and failing memory.
+ * The search: the entire zoo on clusters of 16 devices, toy chains against exhaustive enumeration,
+ * options, refusals, interruption and failing allocations.
  */
 #include "../quick.h"
 #include "plans.h"
@@ -72,7 +72,7 @@ static ty_cluster *small_cluster(uint64_t memory_bytes, double bus, double net)
     return cluster;
 }
 
-/* A plan of a chain, for its workload: layers with given seconds a sample. */
+/* A plan of a chain, for its workload: layers with the given seconds per sample. */
 #define CHAIN_LAYERS 5
 #define CHAIN_BATCH 16
 #define DEVICES 4
@@ -100,8 +100,8 @@ static ty_plan *random_chain(random_numbers *numbers)
     return plan;
 }
 
-/* Language models on GPUs from Ampere on use their default stack, all else the worker's, which can
- * run every plan that there is. */
+/* Language models on GPUs from Ampere on use their default framework. All others use the worker,
+ * which can run every plan. */
 static ty_plan *search(const ty_workload *workload, const ty_cluster *cluster,
                        const ty_plan_options *options)
 {
@@ -169,7 +169,7 @@ static void expect_good_plan(const ty_plan *plan, const ty_cluster *cluster)
     ty_program_free(program);
 }
 
-/* Networks above this do not fit 16 devices of 16 GB with their optimizer and activations. */
+/* Models above this do not fit 16 devices of 16 GB with their optimizer states and activations. */
 #define LARGEST_PARAMETER_BYTES 2000000000u
 
 /* Visits every model of the zoo that fits, on every cluster, in the quick form on one of them. */
@@ -591,7 +591,7 @@ static void try_division(enumeration *e)
     }
 }
 
-/* All ways to go on from stage `stage`, which begins at `first`, with `devices` left. */
+/* All partitions of the layers from `first` on, from stage `stage` on, with `devices` left. */
 static void divide(enumeration *e, uint32_t stage, uint32_t first, uint32_t devices)
 {
     e->first_layers[stage] = first;
@@ -607,8 +607,9 @@ static void divide(enumeration *e, uint32_t stage, uint32_t first, uint32_t devi
     }
 }
 
-/* One bucket a stage and no compression, so that the two spaces are one. The search looks at a few
- * divisions for each number of stages, so that now and then it misses the best one by a little. */
+/* One bucket per stage and no compression, so that both spaces are the same. The search evaluates a
+ * few partitions for each number of stages, so that it sometimes misses the best one by a
+ * little. */
 #define ROUNDS 25
 Test(search, as_good_as_enumeration)
 {
@@ -651,8 +652,8 @@ Test(search, too_little_memory_is_told)
     random_numbers numbers = {3};
     ty_plan *chain = random_chain(&numbers), *plan = NULL;
     ty_plan_options options = ty_plan_options_default();
-    /* Less than the workspace alone, and just more than that: no division of the second kind
-     * survives the first look, all of the first do not. */
+    /* Less than the workspace, and slightly more. With the second size every partition fails the
+     * first check; with the first size all pass it. */
     const uint64_t sizes[] = {1u << 20, (64u << 20) + (1u << 16)};
 
     options.memory_reserve = 0;
@@ -673,7 +674,7 @@ Test(search, too_little_memory_is_told)
                             need_text, missing_text, &stage),
                      3, "%s", error.message);
         cr_expect_lt(stage, 4);
-        /* What it needs and what it misses differ by what a device has. */
+        /* Required minus missing memory is a device's memory. */
         ty_format_memory(atof(need_text) * 1048576 - (double)sizes[i], expected);
         cr_expect_float_eq(
             atof(need_text) - atof(missing_text) * (strstr(at, "KiB on stage") ? 1.0 / 1024 : 1),
@@ -683,7 +684,7 @@ Test(search, too_little_memory_is_told)
     ty_plan_free(chain);
 }
 
-/* Gradients that are late fill the memory that they would not fill in time. */
+/* Stale gradients need memory that synchronous ones do not. */
 Test(search, too_late_for_the_memory_is_told)
 {
     ty_workload *vgg = open_workload("vgg16");
@@ -758,7 +759,7 @@ Test(search, interruption_returns_the_best_so_far)
     ty_workload_free(resnet);
 }
 
-/* Stopped while nothing has fitted yet: neither a plan nor the refusal of a whole search. */
+/* Interrupted before any plan fits: returns neither a plan nor the refusal of a complete search. */
 Test(search, interrupted_search_without_a_fit_ends)
 {
     ty_workload *llama = open_workload("llama-2-70b");
@@ -854,7 +855,7 @@ Test(search, the_simulator_has_the_last_word)
     ty_workload_free(resnet);
 }
 
-/* Layouts that were simulated, by their words. */
+/* Layouts that were simulated, by their description. */
 typedef struct simulations {
     char strategies[8][256];
     uint32_t count;
@@ -963,8 +964,8 @@ Test(search, survives_failing_allocations)
 
 /* ---- Compressors ------------------------------------------------------------------------- */
 
-/* Every kind can be asked for; the plan that comes back has a program that the checker accepts and
- * costs that the estimator walks. */
+/* Every kind can be requested. The resulting plan has a program that the checker accepts and costs
+ * that the estimator supports. */
 Test(search, every_compressor_can_be_fixed)
 {
     static const char *const specs[] = {"none",          "fp16",
@@ -995,8 +996,8 @@ Test(search, every_compressor_can_be_fixed)
 
 /* ---- Embeddings as rows ------------------------------------------------------------------ */
 
-/* A decoder whose embedding is half of it, `vocabulary` rows; batch 32, 4 samples a replica of 8.
- */
+/* A decoder whose embedding has half of the weights, `vocabulary` rows; batch 32, 4 samples per
+ * replica, 8 replicas. */
 static ty_workload *wordy(unsigned vocabulary, bool is_tied, bool is_frozen)
 {
     static const char format[] =
@@ -1028,7 +1029,7 @@ static uint32_t rows_of(const ty_plan *plan)
     return count;
 }
 
-/* The candidate that differs from the chosen one in its embeddings alone, or NULL. */
+/* The candidate that differs from the chosen one only in its embeddings, or NULL. */
 static const ty_candidate *dense_candidate(const ty_plan *plan)
 {
     char name[256];
@@ -1040,8 +1041,8 @@ static const ty_candidate *dense_candidate(const ty_plan *plan)
     return NULL;
 }
 
-/* 30000 rows of which a replica's 256 tokens touch few; the same of 200; a tied one; and one that
- * is not trained. What rows bring is told by the candidate without them. */
+/* 30000 rows, where a replica's 256 tokens touch few of them; the same with 200 rows; a tied
+ * embedding; and a frozen one. The candidate without row compression shows its gain. */
 Test(search, embeddings_travel_as_rows_where_that_is_shorter)
 {
     static const struct {
@@ -1078,8 +1079,8 @@ Test(search, embeddings_travel_as_rows_where_that_is_shorter)
     ty_cluster_free(cluster);
 }
 
-/* Table by table: of millions of rows a replica's 16 samples touch 16, of a few as many as there
- * are. */
+/* Table by table: with millions of rows, a replica's 16 samples touch 16; with a few rows, all of
+ * them. */
 Test(search, tables_of_clicks_travel_as_rows_each_by_itself)
 {
     ty_workload *w = open_workload("dlrm-kaggle");
@@ -1116,8 +1117,8 @@ Test(search, tables_of_clicks_travel_as_rows_each_by_itself)
     ty_cluster_free(cluster);
 }
 
-/* Half a billion numbers of tables, of which a sample reads a few hundred: over slow links they are
- * divided, and no plan without is as fast. Tables that no device holds are divided, too. */
+/* Half a billion numbers in tables, where a sample reads a few hundred: over slow links they are
+ * sharded, and no plan without sharding is as fast. Tables that fit no device are sharded, too. */
 Test(search, tables_of_clicks_on_ranks)
 {
     ty_workload *w = open_workload("dlrm-kaggle");
@@ -1133,7 +1134,7 @@ Test(search, tables_of_clicks_on_ranks)
     cr_expect_lt(plan->prediction.step_time_s, whole->prediction.step_time_s);
     ty_plan_free(plan);
     ty_plan_free(whole);
-    for (uint32_t l = 0; l < w->layer_count; l++) /* 16 times as wide: 35 GB of weights alone */
+    for (uint32_t l = 0; l < w->layer_count; l++) /* 16 times the width: 35 GB of weights */
         if (w->layers[l].kind == TY_LAYER_EMBEDDING_BAG) {
             w->layers[l].attributes[TY_VOCABULARY] *= 16;
             w->layers[l].parameter_bytes *= 16;
@@ -1148,7 +1149,7 @@ Test(search, tables_of_clicks_on_ranks)
     ty_cluster_free(cluster);
 }
 
-/* Asked for they come whatever it costs, and where nothing can be rows that is said. */
+/* Pinned row compression is used at any cost; if no gradient can be rows, an error is reported. */
 Test(search, rows_can_be_fixed)
 {
     ty_plan_options o = {.fix_compression = true, .compression.kind = TY_COMPRESSION_ROWS};
@@ -1178,7 +1179,7 @@ Test(search, rows_can_be_fixed)
     o.pinned = TY_PIN_ALL;
     cr_expect_eq(ty_plan_search(few, cluster, NULL, &o, &none, &error), TY_EINVAL);
     cr_expect(strstr(error.message, "found rows with zero 1") != NULL, "%s", error.message);
-    /* what does not fit a device is not divided among ranks, which have no rows */
+    /* a model that fits no device is not tensor-parallel, since that excludes rows */
     o = (ty_plan_options){.fix_compression = true, .compression.kind = TY_COMPRESSION_ROWS};
     plan = search(experts, hosts, &o);
     cr_expect_eq(ty_plan_replica_ranks(plan), 1, "%u ranks", ty_plan_replica_ranks(plan));
@@ -1192,8 +1193,8 @@ Test(search, rows_can_be_fixed)
     ty_cluster_free(cluster);
 }
 
-/* Payloads of all members are held: where what dense embeddings need is all there is, rows, which
- * need more, give way to them. */
+/* Row payloads of all members are in memory. If memory only suffices for dense gradients, the plan
+ * uses those instead. */
 Test(search, rows_give_way_to_memory)
 {
     ty_plan_options o = {.pipeline_stages = 1,
@@ -1223,8 +1224,8 @@ Test(search, rows_give_way_to_memory)
     ty_workload_free(w);
 }
 
-/* The seconds of all exchanges by the costs of a plan's own program, encodes and decodes included.
- */
+/* The seconds of all gradient collectives by the costs of a plan's program, including encodes and
+ * decodes. */
 static double exchange_s(const ty_plan *plan, const ty_cluster *cluster)
 {
     ty_program *program = NULL;
@@ -1241,8 +1242,8 @@ static double exchange_s(const ty_plan *plan, const ty_cluster *cluster)
     return sum_s;
 }
 
-/* Whether the compressor shortens the exchanges is whether the ring is slower than the bandwidth it
- * is said to pay below; of a search's own choice no bucket is compressed that loses by it. */
+/* The compressor shortens the collectives exactly if the ring is slower than the reported crossover
+ * bandwidth. A search without a pin compresses no bucket that would be slower. */
 Test(search, crossover_is_where_exchanges_are_equal)
 {
     static const char *const specs[] = {"fp16", "int8", "one-bit", "top-k:0.01", "powersgd-4"};
@@ -1302,7 +1303,7 @@ static double best_step_s(const char *workload, const char *cluster_text, bool m
     return step_s;
 }
 
-/* What fewer hosts could do, more can too: they leave some out. */
+/* A larger cluster is never slower than a smaller one: the planner may leave hosts idle. */
 Test(search, more_hosts_are_never_slower)
 {
     static const struct {
@@ -1363,8 +1364,8 @@ Test(search, unlike_hosts_may_be_left_out)
     ty_workload_free(llama);
 }
 
-/* An encoder and a decoder are no equal blocks, so that layouts say nothing, and no device holds
- * them: ranks are looked at all the same, and none that are pinned are faster. */
+/* An encoder and a decoder are not equal blocks, so that no layouts are enumerated, and the model
+ * fits no device. Tensor parallelism is searched all the same, and no pinned TP size is faster. */
 Test(search, ranks_where_no_device_holds_the_network)
 {
     ty_workload *workload = open_workload("t5-11b");
@@ -1391,8 +1392,8 @@ Test(search, ranks_where_no_device_holds_the_network)
     ty_workload_free(workload);
 }
 
-/* With a tolerance the answer is no slower than that, and what is simpler, asked for by its pins,
- * is either slower than that or the answer. */
+/* With a tolerance the chosen plan is within it. Each simpler plan, requested by pins, is slower
+ * than that or is the chosen plan. */
 Test(search, simplest_of_what_is_as_fast)
 {
     static const struct {
@@ -1421,7 +1422,7 @@ Test(search, simplest_of_what_is_as_fast)
         answer = search(workload, cluster, &options);
         cr_expect_leq(answer->prediction.step_time_s, limit_s, "%s", rows[r].workload);
         options.tolerance = 0;
-        for (int p = 2; p >= 0; p--) { /* one stage a position; one position; no ranks either */
+        for (int p = 2; p >= 0; p--) { /* no virtual stages; PP 1; also TP, CP and EP 1 */
             const bool is_so = p == 2 ? ty_plan_virtual_stages(answer) == 1
                                : p == 1
                                    ? answer->stage_count == 1
@@ -1484,7 +1485,7 @@ Test(search, devices_can_be_fixed)
     ty_workload_free(mlp);
 }
 
-/* A plan's file says how many stay idle, and who prices it sees whether that is true. */
+/* A plan's file contains the number of idle devices, and the cost functions check it. */
 Test(search, idle_devices_are_told_and_checked)
 {
     ty_workload *mlp = open_workload("mlp");
@@ -1522,8 +1523,8 @@ Test(search, idle_devices_are_told_and_checked)
     ty_workload_free(mlp);
 }
 
-/* What two paths hold together is divided too, where it is more than a stage's share: U-Net's cuts
- * of one tensor are before and behind all of its work. */
+/* Layers with two parallel paths are partitioned too, if they are more than a stage's share:
+ * U-Net's cuts of a single tensor are before and after all of its work. */
 Test(search, stages_begin_where_several_tensors_cross)
 {
     ty_workload *workload = open_workload("unet");

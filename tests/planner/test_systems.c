@@ -9,7 +9,7 @@ typedef struct rule {
     bool is_whole;     /* data parallel */
     bool has_schedule; /* of `schedule` where it has stages */
     ty_schedule schedule;
-    bool has_algorithm; /* of `algorithm` for what is exchanged */
+    bool has_algorithm; /* of `algorithm` for gradients */
     ty_algorithm algorithm;
     ty_recompute recompute;
     uint32_t least_zero;
@@ -98,8 +98,8 @@ Test(systems, fuse_as_they_would)
     ty_workload_free(vgg);
 }
 
-/* GPipe and PipeDream-2BW replicate whole pipelines, where PipeDream gives each stage replicas of
- * its own: VGG's first layers have most of the work, its last ones most of the weights. */
+/* GPipe and PipeDream-2BW replicate complete pipelines. PipeDream replicates each stage separately:
+ * VGG's first layers have most of the work, its last layers most of the weights. */
 Test(systems, replicate_as_they_would)
 {
     static const struct {

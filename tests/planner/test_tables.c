@@ -1,6 +1,5 @@
-/* Tables of embedding bags on expert-parallel ranks: who has what of them and what the ranks tell
- * each other, against figures worked out by hand; what a plan may say of them; what the search
- * makes of them. */
+/* Tables of embedding bags on expert-parallel ranks: their shards and communication against figures
+ * computed by hand, valid plans, and the choices of the search. */
 #include "cost/kernels.h"
 #include "ty_base.h"
 #include "ty_planner.h"
@@ -9,8 +8,8 @@
 #include <math.h>
 #include <string.h>
 
-/* Four tables of 8 features: 10 rows that a sample looks up one of, 3 of which it looks up one, 40
- * with two lookups and 7 with one. */
+/* Four tables of 8 features: one lookup per sample in 10 rows, one in 3, two in 40, and one in
+ * 7. */
 enum { FEATURES = 8, BAGS = 4, FIRST_BAG = 2, INDICES = 5, NUMBERS = BAGS * FEATURES };
 static const uint64_t vocabulary[BAGS] = {10, 3, 40, 7}, lookups[BAGS] = {1, 1, 2, 1};
 
@@ -69,10 +68,10 @@ static ty_plan *plan_of(const char *fix, uint32_t batch)
     return plan;
 }
 
-/* ---- Who has what -------------------------------------------------------------------------- */
+/* ---- Shards -------------------------------------------------------------------------- */
 
-/* Of 40, 10, 7 and 3 rows the first rank gets 40, the second 10, then 7 and 3: 40 and 20 of rows.
- */
+/* Of 40, 10, 7 and 3 rows the first rank gets 40, the second 10, then 7 and 3: 40 and 20 rows in
+ * total. */
 Test(tables, the_largest_goes_to_the_rank_with_the_fewest)
 {
     ty_workload *w = clicks();
@@ -116,7 +115,7 @@ Test(tables, ranks_have_their_part_and_exchange_it_once_a_pass)
          {TY_ALL_TO_ALL, 16 * NUMBERS / 4 * 4}},
         {"pp=1,dp=4,ep=2,tables=table,micro_batch=16",
          {0, 0, 40 * FEATURES, 0},
-         3,            /* the other rank looks up one row of each of three */
+         3,            /* the other rank looks up one row in each of three tables */
          3 * FEATURES, /* and makes as many vectors */
          {{TY_ALL_TO_ALL, 16 * 3 * 4}, {TY_ALL_TO_ALL, 16 * 3 * FEATURES * 4}},
          {TY_ALL_TO_ALL, 16 * 3 * FEATURES * 4}},
@@ -157,7 +156,8 @@ Test(tables, ranks_have_their_part_and_exchange_it_once_a_pass)
         (void)ty_layer_inner_collectives(plan, FIRST_BAG, true, inner);
         cr_expect_eq(inner[0].kind, row->backward.kind, "%s", row->fix);
         cr_expect_eq(inner[0].bytes, row->backward.bytes, "%s", row->fix);
-        /* one bucket of them, which replicas alone exchange; everything else goes to all */
+        /* one bucket of tables, reduced among replicas only; all other buckets are reduced among
+         * all ranks */
         for (uint32_t b = 0; b < plan->bucket_count; b++) {
             const ty_bucket *bucket = &plan->buckets[b];
             of_tables += bucket->of_experts;
@@ -175,7 +175,7 @@ Test(tables, ranks_have_their_part_and_exchange_it_once_a_pass)
     }
 }
 
-/* ---- What a plan may say ------------------------------------------------------------------- */
+/* ---- Valid plans ------------------------------------------------------------------- */
 
 static void no_expert_parallel(ty_plan *p)
 {
@@ -281,7 +281,7 @@ Test(tables, a_plan_is_read_as_written)
     ty_plan_free(plan);
 }
 
-/* ---- What is asked ------------------------------------------------------------------------- */
+/* ---- Pinned table shards ------------------------------------------------------------------- */
 
 Test(tables, what_is_asked_for_is_planned_or_refused)
 {

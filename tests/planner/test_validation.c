@@ -1,5 +1,5 @@
-/* Validation: reading, scores against brute force, questions and their commands, and where they lie
- * beside the repository the published measurements themselves. */
+/* Validation: reading, scores against brute force, queries and their commands, and, if they are
+ * next to the repository, the published measurements. */
 #include "ty_convergence.h"
 #include "ty_planner.h"
 #include "ty_validate.h"
@@ -138,9 +138,10 @@ Test(records, validation_survives_every_lack_of_memory)
     unlink(path);
 }
 
-/* ---- What names stand for ----------------------------------------------------------------- */
+/* ---- Meaning of recorded names ------------------------------------------------------------ */
 
-/* Hosts with one adapter for all their devices, where the record names such; else one each. */
+/* Hosts have one NIC for all devices if the record names such hosts; otherwise one NIC per
+ * device. */
 Test(published_names, hosts_have_the_adapters_they_had)
 {
     static const struct {
@@ -398,8 +399,8 @@ static const ty_validation_score *score_of(const ty_validated_source *s, const c
     return NULL;
 }
 
-/* Of the first also networks that no constant of convolutions was fitted to, on one device, from
- * data sheets alone. */
+/* The first set also includes models that no constant of convolutions was fitted to, on one device,
+ * from data sheets only. */
 Test(published, data_parallel_scaling_is_within_ten_per_cent, .timeout = 240)
 {
     static const char *const names[] = {"tf_benchmarks", "tensorpack", "mxnet_p2",

@@ -1,5 +1,6 @@
-/* The door for programs in C: questions from standard input, a line each of "key=value" with tabs
- * between; prints the step time of each plan, or the sentence why there is none. */
+/* The interface for programs in C. It reads queries from standard input, one line each of
+ * "key=value" separated by tabs, and prints the step time of each plan, or the message why there is
+ * none. */
 #include "ty_study.h"
 
 #include <stddef.h>

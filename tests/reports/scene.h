@@ -1,10 +1,10 @@
 /*
  * Plans with programs and timelines made by rule, for the tests of reports.
  *
- * Instruction i of a stage's program begins i * 10 ms after its step and takes some time by its
- * operation. Steps begin every second. A receive begins with the step and ends some time after its
- * send begins; stage replica r is at a collective (stage replicas - r) ms later than at other
- * instructions, and all its members leave it at once, some time after the last one came.
+ * Instruction i of a stage's program begins i * 10 ms after its step and takes a time that depends
+ * on its operation. Steps begin every second. A receive begins with the step and ends a fixed time
+ * after its send begins. Stage replica r reaches a collective (stage replicas - r) ms later than
+ * other instructions. All its members leave it together, a fixed time after the last one arrived.
  */
 #ifndef TY_TEST_SCENE_H
 #define TY_TEST_SCENE_H
@@ -31,7 +31,7 @@ ty_timeline *scene_timeline(const scene *s, uint32_t steps, scene_rule rule);
 /* 2 ms for everything. */
 double scene_two_ms(uint32_t stage_replica, uint32_t step, uint32_t index,
                     const ty_instruction *in);
-/* 1 ms, and for each stage replica and step one more. */
+/* 1 ms, plus one more for each stage replica and step. */
 double scene_slowing(uint32_t stage_replica, uint32_t step, uint32_t index,
                      const ty_instruction *in);
 
@@ -48,9 +48,9 @@ typedef struct scene_page {
 } scene_page;
 scene_page scene_page_of(const ty_report_input *input);
 void scene_page_clear(scene_page *page);
-/* The value at "plan/stages/0/like" in the document; NULL: there is none. */
+/* The value at "plan/stages/0/like" in the document; NULL: not found. */
 const ty_json *scene_at(const scene_page *page, const char *path);
-/* The number there, NaN if it is none; the text there, "" if it is none. */
+/* The number at the path, NaN if it is no number; the text there, "" if it is no text. */
 double scene_number(const scene_page *page, const char *path);
 const char *scene_text(const scene_page *page, const char *path);
 uint32_t scene_count(const char *text, const char *part);

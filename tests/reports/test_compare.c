@@ -17,8 +17,7 @@ static int by_value(const void *left, const void *right)
     return (a > b) - (a < b);
 }
 
-/* Median of the rule over stage replicas of a stage, steps, and those of its instructions that are
- * alike. */
+/* Median of the rule over stage replicas of a stage, steps, and equivalent instructions. */
 static double median_of_rule(const scene *s, const ty_comparison_row *row, uint32_t steps,
                              scene_rule rule, uint32_t *per_step)
 {

@@ -1,4 +1,4 @@
-/* The report of a plan and its run: what its document holds, hostile names, missing parts. */
+/* The report of a plan and its run: the content of its document, hostile names, missing inputs. */
 #include "scene.h"
 
 #include "html.h"
@@ -49,7 +49,7 @@ static ty_report_input whole(const story *t)
                              .command = "trainyard report"};
 }
 
-/* Every combination of what may be missing. */
+/* Every combination of missing inputs. */
 Test(html, parts_may_be_missing)
 {
     for (size_t i = 0; i < toy_spec_count; i++) {
@@ -74,7 +74,7 @@ Test(html, parts_may_be_missing)
     }
 }
 
-/* Instructions of one step that are not over before its first computation: what ranks show. */
+/* Instructions of one step that do not end before its first computation: those that ranks show. */
 static uint32_t shown_of(const scene *s, const ty_timeline *timeline)
 {
     uint64_t count = ty_program_event_count(s->plan, s->program);
@@ -122,7 +122,7 @@ Test(html, predicted_and_measured_instructions)
     ty_report_input in = whole(&t);
     scene_page page = scene_page_of(&in);
     const uint32_t instructions =
-        shown_of(&t.s, t.simulated); /* at most 8 stage replicas: of all */
+        shown_of(&t.s, t.simulated); /* of at most 8 stage replicas: all */
     uint32_t waiting;
 
     /* Every instruction takes some time, so each has its bar in both. */
@@ -139,7 +139,7 @@ Test(html, predicted_and_measured_instructions)
     story_clear(&t);
 }
 
-/* The parts of every stage replica's step add up to the step. */
+/* The shares of every stage replica's step add up to the step. */
 Test(html, stage_parts_cover_the_step)
 {
     for (size_t i = 0; i < toy_spec_count; i++) {
@@ -279,8 +279,8 @@ Test(html, one_step_time)
     story_clear(&t);
 }
 
-/* Each of two plans has its own figures; one that was not simulated those of the timeline that was
- * made for it. */
+/* Each of two plans has its own figures. A plan without a simulation has those of the timeline made
+ * for it. */
 Test(html, two_plans)
 {
     story t = tell("pipeline"), other = tell("hybrid");
@@ -315,7 +315,7 @@ Test(html, two_plans)
     story_clear(&other);
 }
 
-/* Stages with equal layers, replicas and memory are like the first of them. */
+/* Stages with equal layers, replicas and memory refer to the first of them. */
 Test(html, stages_that_are_alike)
 {
     story t = tell("pipeline");

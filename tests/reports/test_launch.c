@@ -97,7 +97,7 @@ Test(launch, every_target_answers_every_plan)
     cr_assert_gt(refused, toy_spec_count);
 }
 
-/* An order of exchanges, too. */
+/* An order of collectives, too. */
 Test(launch, priority_is_the_worker_s)
 {
     launch_scene s = open_scene("data parallel", "32x p100-server");
@@ -118,7 +118,7 @@ Test(launch, priority_is_the_worker_s)
         } else {
             cr_expect_eq(status, TY_EUNSUPPORTED, "%s", target);
             cr_expect(strstr(error.message, "priority=0") != NULL ||
-                          strcmp(target, "megatron") == 0 || /* they refuse the network before */
+                          strcmp(target, "megatron") == 0 || /* they refuse the model before */
                           strcmp(target, "torchtitan") == 0,
                       "%s: %s", target, error.message);
         }
@@ -128,7 +128,7 @@ Test(launch, priority_is_the_worker_s)
     close_scene(&s);
 }
 
-/* Late gradients: for those who run the plan itself; others wait for every step's. */
+/* Stale gradients: supported by the worker; other launchers synchronize every step. */
 Test(launch, late_gradients_are_the_worker_s)
 {
     launch_scene s = open_scene("data parallel", "32x p100-server");
@@ -148,7 +148,7 @@ Test(launch, late_gradients_are_the_worker_s)
         } else {
             cr_expect_eq(status, TY_EUNSUPPORTED, "%s", target);
             cr_expect(strstr(error.message, "late") != NULL || strcmp(target, "megatron") == 0 ||
-                          strcmp(target, "torchtitan") == 0 || /* they refuse the network before */
+                          strcmp(target, "torchtitan") == 0 || /* they refuse the model before */
                           strstr(error.message, "2 steps later") != NULL,
                       "%s: %s", target, error.message);
         }
@@ -268,7 +268,7 @@ static launch_scene open_hostile(const char *text)
     return s;
 }
 
-/* What is said of a key of a document's root. */
+/* The value of a key of a document's root. */
 static const char *root_value(yaml_document_t *d, const char *key)
 {
     yaml_node_t *root = yaml_document_get_root_node(d);
@@ -316,7 +316,7 @@ static void check_documents(const char *what, const ty_launch_file *file, const 
     yaml_parser_delete(&parser);
 }
 
-/* YAML holds what YAML can: a text that is no UTF-8 is none. */
+/* Whether a text is valid UTF-8, which YAML requires. */
 static bool is_utf8(const char *text)
 {
     return strcmp(text, "\xff") != 0 && strcmp(text, "\xe2\x80") != 0;
@@ -359,7 +359,7 @@ static void write_file(const char *folder, const char *name, const char *bytes)
     cr_assert_eq(chmod(path, 0755), 0);
 }
 
-/* Whether one of the words that the launcher was given, each ended by a zero, is the text. */
+/* Whether one of the launcher's arguments, each terminated by a zero, is the text. */
 static bool was_given(const char *folder, const char *text)
 {
     char path[512], *bytes = NULL;

@@ -1,6 +1,6 @@
 /*
- * Text for terminals: width, what must be there, and one plan word for word. After a change that is
- * meant, write golden/plan.txt anew with
+ * Text for terminals: width, required content, and one plan word for word. After an intended
+ * change, regenerate golden/plan.txt with
  *
  *     TY_REGENERATE=1 build/dev/tests/test_reports --filter 'print/golden'
  *
@@ -16,7 +16,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* No line is wider than it may be, and none ends in a space. */
+/* No line exceeds the width, and none ends in a space. */
 static void expect_narrow(const char *text, const char *what)
 {
     size_t columns = 0, line = 1;
@@ -112,7 +112,7 @@ Test(print, wide_shares_fit)
     ty_text_clear(&text);
 }
 
-/* Of gradients a plan says what is out of the ordinary: every kind of compression and algorithm. */
+/* A plan prints unusual gradient settings: every kind of compression and algorithm. */
 Test(print, buckets_tell_all_kinds)
 {
     scene s = scene_of("data parallel");
@@ -163,8 +163,7 @@ Test(print, comparisons_and_runs)
     }
 }
 
-/* What stands behind a figure: a measurement, a stack that was judged, one that was not, nothing.
- */
+/* Provenance of a figure: a measurement, a framework with known error, one without, none. */
 Test(print, how_sure_a_prediction_is)
 {
     scene s = scene_of("data parallel");
@@ -233,7 +232,8 @@ Test(print, how_sure_a_prediction_is)
     ty_cluster_free(clusters[1]);
 }
 
-/* Memory is a part of usable memory. Near the limit set by the reserve, the fit is tight. */
+/* Memory is a part of usable memory. If it is close to the limit set by the reserve, the fit is
+ * tight. */
 Test(print, memory_that_exists)
 {
     const struct {

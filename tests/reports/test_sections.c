@@ -1,4 +1,4 @@
-/* Data of a report's charts: the critical path, the network, documents. */
+/* Data of a report's charts: the critical path, the interconnect, documents. */
 #include "scene.h"
 
 #include "critical_path.h"
@@ -18,7 +18,7 @@ static double rule_by_index(uint32_t stage_replica, uint32_t step, uint32_t inde
     return 1e-3 * (1 + (index * 7 + stage_replica * 3) % 5);
 }
 
-/* Its links lie end to end from the last computation's end back to the start, whatever the plan. */
+/* Its links connect the end of the last computation to the start without gaps, for every plan. */
 Test(critical_path, covers_the_step)
 {
     for (size_t i = 0; i < toy_spec_count; i++) {
@@ -234,7 +234,7 @@ Test(documents, survive_failing_allocations)
     }
 }
 
-/* A whole report with network and cost, at every lack of memory. */
+/* A complete report with interconnect and cost, with every allocation failing in turn. */
 Test(network, survives_failing_allocations)
 {
     scene s = scene_of("hybrid");
@@ -277,7 +277,7 @@ Test(network, survives_failing_allocations)
     scene_clear(&s);
 }
 
-/* Many hosts are drawn as levels: one vertex for each kind of what is in them, and the links. */
+/* Many hosts are drawn as levels: one vertex for each kind of their contents, and the links. */
 Test(network, hosts_are_folded_into_levels)
 {
     scene s = scene_of("hybrid");

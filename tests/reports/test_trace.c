@@ -131,7 +131,7 @@ Test(trace, events_are_complete)
     }
 }
 
-/* A name that is cut must not be cut inside a character: JSON would refuse it. */
+/* A shortened name must not end inside a character: JSON would be invalid. */
 Test(trace, long_names_in_other_scripts)
 {
     for (int shift = 0; shift < 4; shift++) {

@@ -25,9 +25,8 @@ ty_cluster *cluster_of(const char *text);
 /* CPU stage replicas on one host that share its cores. */
 ty_cluster *cluster_of_cores(uint32_t ranks, uint32_t cores);
 
-/* A plan of `stages` stages; stage replicas are on devices 0, 1, 2 ... The cluster becomes the
- * scenario's.
- */
+/* A plan of `stages` stages; stage replicas are on devices 0, 1, 2 ... The scenario takes ownership
+ * of the cluster. */
 void scenario_open(scenario *s, ty_cluster *cluster, uint32_t stages, const uint32_t *replicas,
                    uint32_t micro_batches);
 /* A bucket of a stage; returns its index. */

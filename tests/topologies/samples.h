@@ -1,13 +1,15 @@
-/* What the tests of clusters share: opening, a profile, random graphs. */
+/* Shared by the tests of clusters: opening, a profile, random graphs. */
 #ifndef TY_TEST_SAMPLES_H
 #define TY_TEST_SAMPLES_H
 
 #include "ty_topologies.h"
 
-/** Opens a description (with sample_profile as this machine) or, starting with '{', parses JSON. */
+/** Opens a description (with sample_profile as this host's profile) or, if it starts with '{',
+ * parses JSON. */
 ty_cluster *sample_open(const char *text);
 
-/** What a file of others has; the test fails where it is refused. @param notes [out] may be NULL */
+/** Imports a file of another tool; the test fails if it is refused.
+ * @param notes [out] may be NULL */
 ty_cluster *sample_import(const char *path, const ty_cluster_import_options *options,
                           ty_import_notes *notes);
 

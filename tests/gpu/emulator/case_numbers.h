@@ -1,11 +1,11 @@
-/* What kernels are tried on. */
+/* Inputs for the kernel tests. */
 #ifndef TY_TESTS_GPU_EMULATOR_CASE_NUMBERS_H
 #define TY_TESTS_GPU_EMULATOR_CASE_NUMBERS_H
 
 #include <cstdint>
 #include <vector>
 
-/* From -1 to 1, by a generator of its own. */
+/* Numbers from -1 to 1, from a generator seeded with `seed`. */
 inline std::vector<float> numbers(uint64_t count, uint64_t seed)
 {
     std::vector<float> made(count);

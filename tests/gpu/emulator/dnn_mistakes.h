@@ -1,7 +1,7 @@
 /**
  * @file dnn_mistakes.h
- * Mistakes in the backend's calls of cuDNN's graph interface, planted one at a time between it and
- * the library, or its stand-in.
+ * Mistakes in the backend's calls of cuDNN's graph interface, inserted one at a time between the
+ * backend and the library or its stand-in.
  */
 #ifndef TY_TEST_GPU_DNN_MISTAKES_H
 #define TY_TEST_GPU_DNN_MISTAKES_H
@@ -14,16 +14,16 @@ typedef enum dnn_sort {
     DNN_OTHER_TYPE,   /* set as another type */
     DNN_FEWER,        /* with one value less */
     DNN_SAME_NUMBER,  /* a number that another has */
-    DNN_OTHER_STRIDE, /* rows lie closer */
+    DNN_OTHER_STRIDE, /* rows are closer together */
     DNN_OTHER_SIZE,   /* rows are shorter */
     DNN_OTHER_DATA,   /* a tensor of halves */
-    DNN_SHIFTED,      /* the last pointer lies two bytes behind */
-    DNN_NO_POINTER,   /* or is none */
+    DNN_SHIFTED,      /* the last pointer is two bytes further */
+    DNN_NO_POINTER,   /* the last pointer is NULL */
     DNN_OPEN,         /* a descriptor is not finalized */
-    DNN_CHANGED       /* or is set behind that */
+    DNN_CHANGED       /* or is set after that */
 } dnn_sort;
 
-/** In a call that sets this attribute, behind so many that are left alone. */
+/** The mistake affects a call that sets this attribute, after the first N such calls. */
 typedef struct dnn_mistake {
     const char *what;
     dnn_sort sort;
@@ -38,9 +38,9 @@ extern const dnn_mistake dnn_plan_mistakes[DNN_PLAN_MISTAKES];
 enum { DNN_CONV_MISTAKES = 11 };
 extern const dnn_mistake dnn_conv_mistakes[DNN_CONV_MISTAKES];
 
-/** The library's functions, with a mistake in them once one is planted. */
+/** The library's functions. They contain a mistake after dnn_plant. */
 cuda_dnn dnn_meddled(const cuda_dnn *library);
-/** NULL: none from now on. */
+/** Inserts a mistake. NULL: none from now on. */
 void dnn_plant(const dnn_mistake *mistake);
 /** Whether the call has been made that has the mistake. */
 bool dnn_was_made(void);

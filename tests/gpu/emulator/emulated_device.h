@@ -1,19 +1,19 @@
 /**
  * @file emulated_device.h
- * Emulated GPUs that work beside the host: each has a thread that plays what lies in its hardware
- * queues, in an order that a seed decides as far as CUDA leaves it open. Used by runtime.cc and
- * nccl.cc.
+ * Emulated GPUs that run concurrently with the host. Each has a thread that runs the work in its
+ * hardware queues, in an order that a seed determines as far as CUDA leaves it open. Used by
+ * runtime.cc and nccl.cc.
  *
- * TRAINYARD_EMULATED_DEVICES  how many there are; unset: one, which works at once, when it is asked
- * TRAINYARD_EMULATED_ORDER    the seed; read again whenever a device is opened, as are these:
- * TRAINYARD_EMULATED_CROWDED  1: while a kernel waits for its peers, no other finds room
- * TRAINYARD_EMULATED_LOST     DEVICE:N: that device is lost when it is given its Nth kernel
- * TRAINYARD_EMULATED_KILLED   DEVICE:N: the process that uses it is killed when it gives it the Nth
- *                             piece of work, counted from its first kernel of NCCL on
- * TRAINYARD_EMULATED_PATIENCE seconds after which what does not move is called a deadlock
+ * TRAINYARD_EMULATED_DEVICES  number of devices; unset: one, which runs work at once when called
+ * TRAINYARD_EMULATED_ORDER    the seed; read whenever a device is opened, as are these:
+ * TRAINYARD_EMULATED_CROWDED  1: while a kernel waits for its peers, no other kernel fits
+ * TRAINYARD_EMULATED_LOST     DEVICE:N: that device is lost at its Nth kernel
+ * TRAINYARD_EMULATED_KILLED   DEVICE:N: the process that uses it is killed when it submits the
+ *                             Nth piece of work, counted from its first NCCL kernel on
+ * TRAINYARD_EMULATED_PATIENCE seconds without progress after which a deadlock is reported
  *
- * As a GPU has it: streams share CUDA_DEVICE_MAX_CONNECTIONS hardware queues (8), whose first
- * kernel may keep others from starting; allocating and freeing wait for all that runs; so does the
+ * As on a GPU, streams share CUDA_DEVICE_MAX_CONNECTIONS hardware queues (8), whose first kernel
+ * may keep others from starting. Allocating and freeing wait for all running work; so does the
  * first launch of a kernel, unless CUDA_MODULE_LOADING is EAGER.
  */
 #ifndef TY_TEST_GPU_EMULATED_DEVICE_H
@@ -42,7 +42,8 @@ struct emulated_queue { /* a stream's place on its device */
     size_t serial;    /* among those of its device */
     size_t left;      /* operations that are not over */
     bool is_running;  /* the first of them is on the device */
-    void *race_fiber; /* of the thread sanitizer: what a stream does, whoever plays it */
+    void *race_fiber; /* thread-sanitizer fiber: the work of a stream, in whichever thread it
+                       * runs */
 };
 
 /**
@@ -61,7 +62,7 @@ struct emulated_access {
 
 /** NULL where there is one device, which works at once. */
 emulated_queue *emulated_queue_new(void);
-/** What is in it is still played. */
+/** Work that is still in the queue runs first. */
 void emulated_queue_free(emulated_queue *queue);
 void emulated_queue_work(emulated_queue *queue, std::function<void()> work);
 void emulated_queue_kernel(emulated_queue *queue, std::shared_ptr<resident_kernel> kernel);
@@ -70,7 +71,7 @@ void emulated_queue_wait(emulated_queue *queue);
 
 /** Of the calling thread. */
 int emulated_device_current(void);
-/** Whether kernels find room beside one that waits for its peers. */
+/** Whether another kernel fits next to one that waits for its peers. */
 bool emulated_device_has_room(void);
 bool emulated_device_is_lost(void);
 /** Whether a kernel on the calling thread's device waits for its peers. With the lock. */
@@ -82,12 +83,12 @@ void emulated_device_load(emulated_queue *queue, const void *kernel);
 /** Of the device that is opened. */
 void emulated_options_read(int ordinal);
 
-/** Of all devices and what they tell each other. */
+/** Locks all devices and their shared state. */
 std::unique_lock<std::mutex> emulated_lock(void);
-/** Something happened that somebody may wait for. With the lock. */
+/** Signals a change that a thread may wait for. Call with the lock. */
 void emulated_changed(void);
-/** With the lock, which is given away meanwhile. A wait in which nothing moves anywhere ends the
- * program with what everybody waits for. */
+/** Call with the lock, which is released during the wait. If no device makes progress during a
+ * wait, the program ends and prints what each thread waits for. */
 void emulated_wait(std::unique_lock<std::mutex> &lock, const char *what,
                    const std::function<bool()> &is_over);
 /** The same of a wait that its thread looks after now and then, until it ends. With the lock. */

@@ -1,6 +1,6 @@
 /**
  * @file emulated_queue.h
- * What the stand-ins of libraries ask of the emulated runtime.
+ * Interface of the emulated runtime for the stand-ins of libraries.
  */
 #ifndef TY_TEST_GPU_EMULATED_QUEUE_H
 #define TY_TEST_GPU_EMULATED_QUEUE_H
@@ -17,8 +17,8 @@ struct emulated_queue;
 /** Where a stream's work goes. */
 emulated_queue *emulated_queue_of(cudaStream_t stream);
 
-/** A kernel with peers as a part of a graph: what is done whenever that is launched, and what the
- * graph keeps as long as it lives. */
+/** A kernel with peers as a node of a graph: the work of each launch, and the state that the graph
+ * owns. */
 struct emulated_graph_kernel {
     std::function<void()> launch;
     std::shared_ptr<void> kept;
@@ -29,7 +29,7 @@ bool emulated_capture(cudaStream_t stream, const emulated_graph_kernel &kernel);
 struct emulated_graph_launch {
     emulated_graph_launch();
     ~emulated_graph_launch();
-    static unsigned long current(); /* a number of its own; 0: this thread launches none */
+    static unsigned long current(); /* the launch's number; 0: this thread launches none */
 };
 
 extern "C" {
@@ -39,17 +39,20 @@ extern "C" {
 void emulated_call(cudaStream_t stream, void (*run)(const void *arguments), const void *arguments,
                    size_t bytes);
 
-/** Whether TRAINYARD_EMULATED_FAULT names this fault: "allocate" (libraries allocate working memory
- * in every call, which no capture allows), "instantiate", "launch" (of a graph), "unaligned" (there
- * are no products of 16-bit matrices whose rows do not begin at multiples of 16 bytes),
- * "convolutions" (there are none); behind a colon it may say of which device alone. */
+/** Whether TRAINYARD_EMULATED_FAULT names this fault:
+ * "allocate": libraries allocate workspace in every call, which no capture allows.
+ * "instantiate", "launch": that call of a graph fails.
+ * "unaligned": there are no products of 16-bit matrices whose rows do not begin at multiples of 16
+ * bytes.
+ * "convolutions": there are none.
+ * A device after a colon limits the fault to that device. */
 int emulated_fault(const char *name);
 
-/** Whether libraries list several algorithms, as TRAINYARD_EMULATED_ALGORITHMS asks: of products
- * four, of which the second is fastest and the last fails; of convolutions several of each sort,
- * the second of which are fastest (library_graphs.c). */
+/** Whether libraries list several algorithms, as TRAINYARD_EMULATED_ALGORITHMS requests. Of matrix
+ * products there are four; the second is the fastest and the last one fails. Of convolutions there
+ * are several of each sort; the second one is the fastest (library_graphs.c). */
 int emulated_algorithms(void);
-/** Takes so long on the stream, by the clock of events; nobody waits for it. */
+/** Takes the given time on the stream, by the clock of events; no thread waits for it. */
 void emulated_delay(cudaStream_t stream, double seconds);
 
 #ifdef __cplusplus

@@ -2,7 +2,7 @@
  * @file emulator.h
  * Runs the kernels of execute/cuda on a CPU: the same sources, compiled by a C++ compiler. The
  * threads of a block are fibers of one thread that take turns at barriers and shuffles; blocks run
- * one after the other. Included by kernel.cuh in place of nvcc's own words.
+ * one after the other. Included by kernel.cuh in place of nvcc's keywords.
  */
 #ifndef TY_TEST_GPU_EMULATOR_H
 #define TY_TEST_GPU_EMULATOR_H
@@ -45,23 +45,25 @@ unsigned char *emulated_shared(void);
 /* Barriers of the block, and of the 32 threads of a warp. */
 void __syncthreads(void);
 void __syncwarp(void);
-/* The 32 bits that each lane of the warp brought; valid until its next barrier but one. */
+/* The 32 bits from each thread of the warp; valid until its next barrier but one. */
 const uint32_t *emulated_lanes(uint32_t own);
-/* What each lane brought to a call of all 32 of them together, valid as long; NULL: they are not
- * all there, or not with the same arguments (a number that stands for them), which is told. */
+/* The arguments of each thread of the warp in a call that all 32 make together, valid as long. NULL
+ * if some are missing or their arguments differ (`same` is a number that stands for them); an error
+ * is printed. */
 const void *const *emulated_together(const char *call, uint64_t same, const void *own);
 
 /* Puts a kernel's work on a stream: done at once, or when its turn comes, or, where the stream is
  * being captured, noted in the graph. */
 void emulated_work(cudaStream_t stream, const void *kernel, std::function<void()> work);
-/* What the next launch of this thread reads and writes, in bytes; see kernel.cuh. */
+/* Bytes that the next launch of this thread reads and writes; see kernel.cuh. */
 void emulated_moves(uint64_t read, uint64_t written);
 /* Whether launches are only counted (emulated_counts.h): then this one has been. */
 bool emulated_launch_counted(const char *name, dim3 grid);
-/* Whether a GPU would take such a launch; if not, the next question for an error tells. */
+/* Whether a GPU would accept such a launch. If not, the next error query returns the reason. */
 bool emulated_launch_check(const void *kernel, dim3 grid, unsigned threads, size_t shared_bytes);
 
-/* As CUDA does, a launch takes its arguments by value: a graph plays it with what they were. */
+/* As in CUDA, a launch takes its arguments by value: a graph reruns it with their values at
+ * capture. */
 template <typename... Parameters, typename... Arguments>
 static inline void emulated_launch(const char *name, void (*kernel)(Parameters...), dim3 grid,
                                    unsigned threads, size_t shared_bytes, cudaStream_t stream,

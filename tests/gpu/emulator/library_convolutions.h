@@ -12,7 +12,8 @@ typedef struct convolution {
     int64_t strides[2], padding[2];
 } convolution;
 
-/** Which of the three is made of the others; of what is forward x's and y's gradients, say. */
+/** The tensor that is computed from the other two; for a forward convolution, x's and y's gradients
+ * for example. */
 typedef enum convolved_sort { CONVOLVE_X, CONVOLVE_W, CONVOLVE_Y } convolved_sort;
 
 /** Adds to one of three row-major arrays what the others make, in floats and in one order. */

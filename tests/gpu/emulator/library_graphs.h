@@ -1,6 +1,6 @@
 /**
  * @file library_graphs.h
- * The stand-in for cuDNN's graphs, so far as convolutions and attention ask for them.
+ * The stand-in for cuDNN's graphs, limited to those of convolutions and attention.
  */
 #ifndef TY_TEST_GPU_LIBRARY_GRAPHS_H
 #define TY_TEST_GPU_LIBRARY_GRAPHS_H

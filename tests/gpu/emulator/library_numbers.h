@@ -13,7 +13,7 @@
 #include <stdint.h>
 #include <string.h>
 
-/* Whether a call fails as one would that needs memory and is not given any. */
+/* Whether a call fails as if it needed memory and got none. */
 static inline bool is_out_of_memory(void)
 {
     void *memory = NULL;

@@ -1,13 +1,13 @@
 /**
  * @file mma.h
- * Stands in for CUDA's <mma.h>: products of 16 x 16 parts by a warp, of half or bf16 with sums in
- * floats. What the CUDA C++ Programming Guide asks for ("Warp Matrix Functions") is held against
- * every call: all 32 threads of a warp come to it together, with the same arguments; matrices begin
- * at multiples of 32 bytes, and their rows or columns are a multiple of 16 bytes apart. Where it is
- * broken, a line with FAIL says so, and the result is NaN.
+ * Stands in for CUDA's <mma.h>: products of 16 x 16 tiles by a warp, of half or bf16 with sums in
+ * floats. Every call is checked against the requirements of the CUDA C++ Programming Guide ("Warp
+ * Matrix Functions"). All 32 threads of a warp call it together, with the same arguments. Matrices
+ * begin at multiples of 32 bytes, and their rows or columns are a multiple of 16 bytes apart. A
+ * violation prints a line with FAIL, and the result is NaN.
  *
- * Which lane has which elements CUDA leaves open; here element i is lane (i + 5) mod 32's, and what
- * nobody has filled or loaded is NaN.
+ * CUDA leaves open which thread has which elements. Here element i belongs to thread (i + 5) mod
+ * 32; elements that were not filled or loaded are NaN.
  */
 #ifndef TY_TEST_GPU_EMULATOR_MMA_H
 #define TY_TEST_GPU_EMULATOR_MMA_H
@@ -58,7 +58,7 @@ static inline float emulated_float(__nv_bfloat16 x)
     return __bfloat162float(x);
 }
 
-/* Which element of the part is a lane's e-th, and where an element is. */
+/* The tile element that is a thread's e-th, and the location of an element. */
 static inline int emulated_element(int e)
 {
     return e * EMULATED_LANES + ((int)threadIdx.x + EMULATED_LANES - 5) % EMULATED_LANES;
@@ -68,13 +68,13 @@ static inline int emulated_lane(int element)
     return (element + 5) % EMULATED_LANES;
 }
 
-/* What all lanes must agree on, as one number. */
+/* The arguments that must be equal in all threads of the warp, as one number. */
 static inline uint64_t emulated_same(const void *at, unsigned stride, int layout)
 {
     return ((uint64_t)(uintptr_t)at * 31 + stride) * 31 + (uint64_t)layout;
 }
 
-/* Whether a matrix lies as it must, and all have come with it. */
+/* Whether a matrix is aligned as required, and all threads passed the same one. */
 template <typename T>
 static bool emulated_matrix(const char *what, const T *at, unsigned stride, bool is_by_rows)
 {
@@ -136,7 +136,7 @@ static void fill_fragment(fragment<Use, m, n, k, T, Layout> &to, const T &value)
         x = value;
 }
 
-/* out = a b + c. A lane's elements are of one column, in every second row. */
+/* out = a b + c. A thread's elements are in one column, in every second row. */
 template <int m, int n, int k, typename T, typename LayoutA, typename LayoutB>
 static void mma_sync(fragment<accumulator, m, n, k, float> &out,
                      const fragment<matrix_a, m, n, k, T, LayoutA> &a,
