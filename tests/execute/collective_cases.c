@@ -9,7 +9,7 @@
 static const uint64_t counts[] = {0, 1, 2, 3, 5, 64, 1000, 65537, 300001};
 enum { COUNTS = sizeof counts / sizeof counts[0] };
 
-/* Small whole numbers, so that sums of floats and halves are exact in any order. */
+/* Small integers, so that sums of floats and halves are exact in any order. */
 static int whole_value(uint32_t rank, uint64_t i)
 {
     return (int)((rank * 7919u + i * 104729u + i / 7) % 17u) - 8;
@@ -69,7 +69,7 @@ static ty_status wrong(ty_error *error, const char *what, const group *g, uint64
                    (unsigned long long)count, g->count, (unsigned long long)i, found, expected);
 }
 
-/* What all members ask for; kinds that do not sum have no algorithm. */
+/* Options common to all members; kinds without a sum have no algorithm. */
 static ty_collective_options options_of(const group *g, ty_collective_kind kind, ty_element element,
                                         void *data, uint64_t count)
 {
@@ -92,7 +92,7 @@ static ty_status sum_up(ty_transport *t, ty_algorithm algorithm, const group *g,
     return ty_collective_run(t, &options, error);
 }
 
-/* ---- Whole numbers as each kind of element ----------------------------------------------- */
+/* ---- Integers as each element type ----------------------------------------------- */
 
 static void float_put(void *at, int value)
 {
@@ -101,7 +101,7 @@ static void float_put(void *at, int value)
     memcpy(at, &number, sizeof number);
 }
 
-/* A half of a whole number from -2048 to 2048, by its definition: 1.fraction * 2^exponent. */
+/* A half of an integer from -2048 to 2048, by its definition: 1.fraction * 2^exponent. */
 static uint16_t half_of(int value)
 {
     int exponent;
@@ -120,7 +120,7 @@ static void half_put(void *at, int value)
     memcpy(at, &number, sizeof number);
 }
 
-/* Small whole numbers are exact as bfloats: the upper half of their float. */
+/* Small integers are exact as bfloats: the upper half of their float. */
 static void bfloat_put(void *at, int value)
 {
     const float number = (float)value;
@@ -162,7 +162,7 @@ static bool is_number(const struct number *n, const void *at, int value)
     n->put(expected, value);
     memcpy(found, at, n->bytes);
     if (value == 0)
-        found[n->bytes - 1] &= 0x7f; /* the machine's bytes begin with the least */
+        found[n->bytes - 1] &= 0x7f; /* little-endian: the sign is in the last byte */
     return memcmp(found, expected, n->bytes) == 0;
 }
 
@@ -188,8 +188,8 @@ static ty_status check_number(ty_transport *t, ty_algorithm algorithm, const gro
 
 /* ---- Other collectives ------------------------------------------------------------------- */
 
-/* A reduce-scatter leaves each member its share of the sum; everything but that is then wiped, and
- * a gather of shares brings the whole sum to all. */
+/* A reduce-scatter leaves each member its shard of the sum. Everything else is then overwritten,
+ * and an all-gather of the shards must give the complete sum to all. */
 static ty_status check_shares(ty_transport *t, const group *g, uint64_t count, ty_error *error)
 {
     const uint64_t start = ty_share_start(count, g->count, g->position);
@@ -285,7 +285,7 @@ cleanup:
     return status;
 }
 
-/* What each byte of an all-to-all says: who sent it to whom. */
+/* Value of each byte of an all-to-all: identifies sender and receiver. */
 static char to_value(uint32_t from, uint32_t to, uint64_t i)
 {
     return (char)(from * 31 + to * 7 + i % 13);
@@ -313,7 +313,7 @@ cleanup:
     return status;
 }
 
-/* Elements of one member for another, if they are unequal; some have none. */
+/* Elements of one member for another, if they are unequal; some are 0. */
 static uint64_t to_count(uint32_t from, uint32_t to, uint64_t count)
 {
     return count * ((from * 5 + to * 3) % 4) / 3;
@@ -359,7 +359,7 @@ static ty_status check_sums(ty_transport *t, ty_algorithm algorithm, const group
     return check_bits(t, algorithm, g, 10007, error);
 }
 
-/* Only hierarchies ask where members are. */
+/* Only hierarchical algorithms depend on the hosts of members. */
 static ty_status check_algorithm(ty_transport *t, ty_algorithm algorithm, group *g, ty_error *error)
 {
     const uint32_t tried = algorithm == TY_HIERARCHICAL ? LAYOUTS : 1;
@@ -386,7 +386,8 @@ static ty_status check_group(ty_transport *t, group *g, ty_error *error)
     return TY_OK;
 }
 
-/* Two collectives of different tags advanced in turns, started in opposite orders on odd ranks. */
+/* Two collectives with different tags, advanced alternately, started in opposite order on odd
+ * ranks. */
 static ty_status check_two_at_once(ty_transport *t, ty_error *error)
 {
     enum { LENGTH = 70001 };
@@ -459,7 +460,8 @@ ty_status collective_cases_run(ty_transport *t, ty_error *error)
     return TY_OK;
 }
 
-/* Messages to the next rank with two tags, received in the other order; order within a tag kept. */
+/* Messages to the next rank with two tags, received in the other order; the order within a tag is
+ * preserved. */
 ty_status message_cases_run(ty_transport *t, ty_error *error)
 {
     enum { MESSAGES = 20, LENGTH = 3000 };

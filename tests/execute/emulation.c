@@ -99,10 +99,10 @@ static void load(const emulation *e, uint32_t t, uint32_t m)
     }
 }
 
-/* Bytes of a micro-batch across the cut before a stage. */
+/* Bytes of a micro-batch at the cut before a stage. */
 static uint64_t cut_bytes(const emulation *e, uint32_t stage, ty_direction direction)
 {
-    ty_plan whole = *e->plan; /* what is emulated has no ranks */
+    ty_plan whole = *e->plan; /* the emulation has no TP, CP or EP ranks */
 
     whole.tensor_parallel = whole.context_parallel = whole.expert_parallel = 0;
     whole.sequence_parallel = false;
@@ -143,7 +143,7 @@ static double micro_batch(const emulation *e, uint32_t t, uint32_t m)
     return loss;
 }
 
-/* Both stages that have a tied matrix update theirs with the sum of what both found. */
+/* Both stages with a tied matrix update it with the sum of both gradients. */
 static void tied_sum(const emulation *e)
 {
     for (uint32_t b = 0; b < e->plan->bucket_count; b++) {

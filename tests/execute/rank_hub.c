@@ -16,7 +16,7 @@ void rank_hub_close(rank_hub *hub)
     pthread_barrier_destroy(&hub->barrier);
 }
 
-/* Of a rank among those of a kind. */
+/* Index of a rank in its group of this kind. */
 static uint32_t number_of(const rank_hub *hub, ty_parallelism kind, uint32_t rank)
 {
     uint32_t number = 0;
@@ -56,14 +56,14 @@ uint64_t rank_hub_bytes(const rank_hub *hub, const ty_parallel_exchange *exchang
     return count * ty_element_bytes(exchange->element);
 }
 
-/* What the n-th rank of the exchange's kind brought. */
+/* Input of the n-th rank of the collective's group. */
 static const char *data_of(const rank_hub *hub, uint32_t rank, const ty_parallel_exchange *exchange,
                            uint32_t n)
 {
     return hub->data[ty_plan_rank_along(hub->plan, exchange->among, rank, n)];
 }
 
-/* What each rank has for this one. */
+/* Copies each rank's shard for this one. */
 static void parts_take(const rank_hub *hub, uint32_t rank, const ty_parallel_exchange *exchange,
                        char *result)
 {
@@ -147,7 +147,7 @@ uint64_t rank_hub_tokens(const rank_hub *hub, uint32_t rank, uint32_t samples, c
     return taken;
 }
 
-/* ---- What one device would have ---- */
+/* ---- An unsharded device's weights ---- */
 
 static bool floats_read(const rank_hub *hub, uint32_t rank, const float *from, uint64_t count,
                         float *to)
@@ -160,8 +160,8 @@ static bool floats_read(const rank_hub *hub, uint32_t rank, const float *from, u
     return true;
 }
 
-/* Of the tensor-parallel ranks from `first` on. Gradients of whole layers are sums over them where
- * they have parts of the sequence. */
+/* Joins the tensor-parallel ranks from `first` on. With sequence parallelism, gradients of
+ * replicated weights are summed over them. */
 static float *layer_joined(const rank_hub *hub, uint32_t first, uint32_t layer, bool of_gradients,
                            uint64_t *count)
 {
@@ -203,8 +203,7 @@ float *rank_hub_weights(const rank_hub *hub, uint32_t context, uint32_t layer, u
                         false, count);
 }
 
-/* Those of a layer's experts behind what there is of all else, summed over context-parallel ranks.
- */
+/* Appends the gradients of a layer's experts to the others, summed over context-parallel ranks. */
 static void experts_add(const rank_hub *hub, uint32_t layer, float **gradients, uint64_t *count)
 {
     const uint32_t tensor = ty_plan_parallel_size(hub->plan, TY_TENSOR_PARALLEL);

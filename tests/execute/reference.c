@@ -518,8 +518,8 @@ static void bag_back(operands *p)
                 p->dy[i] / (p->a[TY_IS_AVERAGE] ? (double)R : 1);
 }
 
-/* Attention: everything computed anew for backward. B samples of T queries and S keys, D features,
- * H heads, K of them with keys and values, Z numbers each. */
+/* Attention; backward recomputes everything. B samples of T queries and S keys, D features, H
+ * heads, K key-value heads, Z numbers each. */
 typedef struct heads {
     uint64_t B, T, S, D, H, K, Z, Q, KV;
     const double *xq, *xk, *w, *out, *bias, *out_bias, *gains, *relative;
@@ -597,7 +597,7 @@ static void head_norms_back(uint64_t count, uint64_t Z, const double *x, const d
     }
 }
 
-/* Numbers i and i + Z / 2 of a head as a complex one, times exp(i position base^(-2 i / Z)). */
+/* Numbers i and i + Z / 2 of a head as a complex number, times exp(i position base^(-2 i / Z)). */
 static void turn(const operands *o, uint64_t count, uint64_t width, uint64_t Z, uint64_t T,
                  double direction, double *x)
 {
@@ -769,7 +769,7 @@ static void attention_back(operands *o)
  *
  * Parameters: Wq [N][I], Wm [N][D], v [N], g, b [N]. */
 
-/* u tanh(Wq x + Wm m + b), and what is under the tanh if asked for. */
+/* u tanh(Wq x + Wm m + b), and in `under` the argument of tanh. */
 static double pair_score(const operands *o, const double *x, const double *m, double *under)
 {
     uint64_t I = o->a[TY_IN_FEATURES], D = o->a[TY_FEATURES], N = o->a[TY_HIDDEN_FEATURES];
@@ -815,7 +815,7 @@ static void additive(operands *o)
     free(under);
 }
 
-/* What a score's gradient adds to all else. */
+/* Adds a score's gradient to all others. */
 static void pair_back(operands *o, uint64_t query, uint64_t key, double dscore, double *under)
 {
     uint64_t I = o->a[TY_IN_FEATURES], D = o->a[TY_FEATURES], N = o->a[TY_HIDDEN_FEATURES];
@@ -865,7 +865,7 @@ static void additive_back(operands *o)
     free(dp);
 }
 
-/* What goes into an mlp's activation, one row of it. */
+/* Gradient of one row of the input of an mlp's activation function. */
 static void activation_row_back(const operands *o, const double *h, const double *dact, double *dh)
 {
     uint64_t N = o->a[TY_HIDDEN_FEATURES];
@@ -929,7 +929,8 @@ static void mlp_back(operands *o)
  * [E][U][D], down [E][D][N], biases [E][U], [E][D]. */
 enum { MOST_EXPERTS = 16 };
 
-/* The shared experts as the mlp that they are. @param attributes [out] its own */
+/* The shared experts as an mlp.
+ * @param attributes [out] its attributes */
 static operands shared_mlp(const operands *o, uint64_t attributes[TY_ATTRIBUTE_COUNT])
 {
     const uint64_t router = o->a[TY_EXPERTS] * o->a[TY_FEATURES];
@@ -1105,8 +1106,8 @@ static void softmax(uint64_t C, const double *x, double *p)
         p[c] = exp(x[c]) / sum;
 }
 
-/* Beside a teacher, whose C scores are followed by the student's: the labels' cross-entropy,
- * `every` times, and the mean squared distance of probabilities (ty_teacher). */
+/* With a teacher, whose C scores precede the student's: the labels' cross-entropy, `every` times,
+ * and the mean squared distance of probabilities (ty_teacher). */
 static void taught_loss(operands *o)
 {
     const ty_teacher *t = &o->r->workload->teacher;
@@ -1222,14 +1223,15 @@ static const struct {
     [TY_LAYER_SOFTMAX_CROSS_ENTROPY] = {loss, loss_back},
 };
 
-/* ---- The network ---- */
+/* ---- The model ---- */
 
 static operands operands_of(reference *r, uint32_t index)
 {
     const ty_layer *layer = &r->workload->layers[index];
     bool is_tied = layer->tied_to != TY_NO_LAYER, is_pair = layer->input_count > 1;
     uint64_t own = r->offsets[index], matrix = is_tied ? r->offsets[layer->tied_to] : own;
-    uint64_t skip = 0; /* an embedding's positions follow its table; a linear's bias its matrix */
+    uint64_t skip = 0; /* an embedding's position rows follow its table; a linear's bias follows its
+                        * matrix */
     if (!is_tied && layer->kind == TY_LAYER_EMBEDDING)
         skip = layer->attributes[TY_VOCABULARY] * layer->attributes[TY_FEATURES];
     if (!is_tied && layer->kind == TY_LAYER_LINEAR)
@@ -1259,7 +1261,7 @@ static void join(reference *r, uint32_t index, bool is_backward)
     const ty_layer *layer = &r->workload->layers[index];
     uint64_t whole = elements(&layer->output), at = 0;
     double *y = r->outputs[index], *dy = r->output_gradients[index];
-    uint64_t count = r->batch; /* of pieces that are joined: samples, or rows of them */
+    uint64_t count = r->batch; /* number of joined blocks: samples, or rows of samples */
     if (!is_backward)
         memset(y, 0, r->batch * whole * sizeof *y);
     if (layer->attributes[TY_IS_OF_FEATURES]) {

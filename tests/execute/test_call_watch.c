@@ -1,5 +1,5 @@
-/* A call that uses too much of the processor ends its process with a sentence; none that sleeps,
- * and no number of short ones, does, nor one in which clocks are set. */
+/* A call that uses too much CPU time ends its process with a message. Calls that sleep, any number
+ * of short calls, and calls during which clocks are set do not. */
 #include "call_watch.h"
 #include "ty_run.h"
 
@@ -98,8 +98,7 @@ static void in_a_thread(ty_call_watch *watch)
     pthread_join(thread, NULL);
 }
 
-/* What a process says that does this under a watch, and leaves a sign of; its exit code is `code`.
- */
+/* Message of a process that runs `act` under a watch; its exit code is `code`. */
 static void expect(void (*act)(ty_call_watch *watch), int code, const char *said)
 {
     int ends[2], status = 0;

@@ -1,5 +1,5 @@
-/* Checkpoints: a run that was cut anywhere goes on as if it had not been, and whatever goes wrong
- * leaves the last checkpoint as it was. */
+/* Checkpoints: a run interrupted at any point resumes with the same results, and no failure damages
+ * the last checkpoint. */
 #include "plans.h"
 
 #include "checkpoint.h"
@@ -137,7 +137,7 @@ static void must_run(const fixture *f, const plan_shape *shape, uint32_t steps, 
                  error.message);
 }
 
-/* Measured before the cut or behind it, its history has all steps. */
+/* Gradient noise is measured before and after the interruption: its history has all steps. */
 static void noise_check(const char *name, const ty_run *found, const ty_run *expected)
 {
     cr_assert_eq(found->noise.steps, expected->noise.steps, "%s", name);
@@ -174,8 +174,8 @@ Test(checkpoint, going_on_is_as_if_never_stopped)
     }
 }
 
-/* A checkpoint has all updates, so in stretches of one step nothing is late, bit for bit; and what
- * was saved goes on in time as well as late. */
+/* A checkpoint contains all updates. So with a checkpoint after every step nothing is stale, bit
+ * for bit, and a run can resume with or without staleness. */
 Test(checkpoint, nothing_is_under_way_in_it)
 {
     plan_shape shape = {"data parallel 2", .replicas = {2}, .buckets = 2, BATCH};
@@ -232,8 +232,8 @@ Test(checkpoint, says_what_does_not_fit)
     fixture_free(&f);
 }
 
-/* With a warm-up longer than what is left, and one that the run ends within: what was trained is
- * recorded, and can be read. */
+/* With a warm-up longer than the remaining steps, and with one during which the run ends: the
+ * trained steps are recorded and can be read. */
 Test(checkpoint, few_steps_are_a_result)
 {
     static const struct {
@@ -265,7 +265,7 @@ Test(checkpoint, few_steps_are_a_result)
     }
 }
 
-/* Once more, with the result that was kept and without it. */
+/* Runs again, with and without the saved result. */
 Test(checkpoint, a_finished_run_gives_its_result_again)
 {
     fixture f = fixture_make();
@@ -323,7 +323,7 @@ Test(checkpoint, tells_damage)
     expect_failure(&f, &shapes[2], STEPS, true, TY_EPARSE, "rank-1: truncated in section");
     unlink(path);
     expect_failure(&f, &shapes[2], STEPS, true, TY_EIO, "rank-1: No such file");
-    cr_assert_eq(mkfifo(path, 0600), 0); /* nobody writes to it */
+    cr_assert_eq(mkfifo(path, 0600), 0); /* a pipe without a writer */
     expect_failure(&f, &shapes[2], STEPS, true, TY_EPARSE, "rank-1: found a pipe, expected a file");
     unlink(path);
     fixture_free(&f);
@@ -350,7 +350,7 @@ static long file_length(const char *path)
     return (long)found.st_size;
 }
 
-/* Of latest.json every single one; of a rank's file some in each part of it. */
+/* Every single bit of latest.json; of a rank's file some bits in each section. */
 Test(checkpoint, any_flipped_bit_is_refused)
 {
     fixture f = fixture_make();
@@ -384,8 +384,8 @@ Test(checkpoint, any_flipped_bit_is_refused)
     fixture_free(&f);
 }
 
-/* The lock is this process's, as if it were another's; a lock that nobody holds is none, and what
- * was half-written goes. */
+/* A lock held by this process counts as another's. A lock without an owner is ignored, and
+ * partially written files are removed. */
 Test(checkpoint, one_run_at_a_time)
 {
     fixture f = fixture_make();
@@ -455,7 +455,7 @@ Test(checkpoint, full_disk_loses_nothing)
     fixture_free(&f);
 }
 
-/* The loss overflows behind the first checkpoint, which stays. */
+/* The loss overflows after the first checkpoint, which is preserved. */
 Test(checkpoint, divergence_loses_nothing)
 {
     fixture f = fixture_make();
@@ -473,7 +473,7 @@ Test(checkpoint, divergence_loses_nothing)
     cr_assert_eq(status, TY_ELIMIT, "%s", error.message);
     cr_assert_not_null(strstr(error.message, "finite"), "%s", error.message);
     cr_assert(ty_file_exists(f.latest));
-    /* What is named is there. */
+    /* The checkpoint named in the message exists. */
     job->steps = 1000;
     job->resume = true;
     status = ty_execute_job_locally(job, 3, &(ty_execute_options){0}, &error);
@@ -482,11 +482,12 @@ Test(checkpoint, divergence_loses_nothing)
     fixture_free(&f);
 }
 
-/* ---- Going on with another batch --------------------------------------------------------- */
+/* ---- Resuming with another batch size
+ * --------------------------------------------------------- */
 
 #define TWICE .global_batch = 48, .micro_batch_size = 4
 
-/* Before and after; what one rank does with the same batches is the reference. */
+/* Shapes before and after; the reference is a single rank with the same batches. */
 typedef struct switched {
     const char *name;
     plan_shape before, after;
@@ -503,9 +504,10 @@ static ty_run *run_switched(const plan_shape *before, const plan_shape *after)
     ty_run *found = NULL;
 
     must_run(&f, before, EVERY, false, NULL);
-    must_run(&f, after, STEPS + EVERY, true, &found); /* with a checkpoint of its own between */
+    must_run(&f, after, STEPS + EVERY, true, &found); /* with another checkpoint in between */
     cr_assert_eq(found->step_count, STEPS + EVERY);
-    for (int step = EVERY; step < STEPS + EVERY; step += EVERY) { /* nothing of other ranks stays */
+    for (int step = EVERY; step < STEPS + EVERY; step += EVERY) { /* files of other ranks are
+                                                                   * removed */
         char folder[700];
         snprintf(folder, sizeof folder, "%s/step-%d", f.checkpoint, step);
         cr_expect_neq(access(folder, F_OK), 0, "%s is still there", folder);
@@ -596,8 +598,8 @@ static ty_run *run_still(const fixture *f, const plan_shape *shape, uint32_t ste
     return found;
 }
 
-/* With weights that stay, a loss tells which samples it is of: a step of 48 is as two of 24, and
- * none is left out or taken twice. */
+/* With constant weights, a loss identifies its samples: a step of 48 equals two of 24, and no
+ * sample is skipped or repeated. */
 Test(checkpoint, samples_follow_on)
 {
     static const plan_shape small = {"small", .replicas = {2}, .buckets = 1, BATCH};
@@ -671,7 +673,8 @@ Test(checkpoint, what_the_state_depends_on_must_be_the_same)
 }
 
 /* The same plan but for one figure. */
-/* Rows keep nothing from step to step: another number of replicas goes on, with rows or without. */
+/* Row compression has no state between steps: a run can resume with another number of replicas,
+ * with or without rows. */
 Test(checkpoint, rows_belong_to_no_rank)
 {
     static const char text[] =
@@ -725,7 +728,7 @@ Test(checkpoint, another_optimizer_or_seed_is_refused)
         if (i == 0)
             plan->seed++;
         else if (i == 1)
-            plan->optimizer.momentum = 0; /* which keeps no state */
+            plan->optimizer.momentum = 0; /* without optimizer state */
         else if (i == 2)
             plan->optimizer.weight_decay = 0.5;
         else if (i == 3)

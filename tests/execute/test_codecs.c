@@ -38,7 +38,7 @@ static uint16_t half_nearest(double value)
             high = middle;
     }
     below = x - half_value(low);
-    above = (high == 0x7c00 ? 65536 : half_value(high)) - x; /* infinity as if it were 2^16 */
+    above = (high == 0x7c00 ? 65536 : half_value(high)) - x; /* infinity counts as 2^16 */
     if (isinf(x))
         return sign | 0x7c00;
     return sign | (below < above || (below == above && low % 2 == 0) ? low : high);
@@ -107,7 +107,7 @@ Test(codecs, halves_are_summed_in_float)
                      half_value(a[i]), half_value(b[i]));
 }
 
-/* ---- Exchanges among members of one process ---------------------------------------------- */
+/* ---- Collectives among members of one process ---------------------------------------------- */
 
 enum { MOST_MEMBERS = 4 };
 
@@ -203,8 +203,8 @@ static uint64_t encoded_digest(const float *values, uint64_t count)
     return hash;
 }
 
-/* All members decode the same bits, a second run the same as the first, and what is kept and sent
- * is what plans are made with. */
+/* All members decode the same bits, a second run repeats the first, and state and payload have the
+ * planned sizes. */
 Test(codecs, members_agree_and_memory_is_as_planned)
 {
     enum { STEPS = 4 };
@@ -268,7 +268,7 @@ Test(codecs, bytes_are_those_of_the_plan)
     rows_free(out, MEMBERS);
 }
 
-/* What is not finite must not vanish: a run that diverges has to be seen to. */
+/* Non-finite values must be preserved, so that a diverging run is detected. */
 Test(codecs, zeros_stay_zeros_and_nan_is_passed_on)
 {
     enum { COUNT = 4800 };
@@ -386,7 +386,7 @@ Test(codecs, stochastic_rounding_is_unbiased)
 
 /* ---- Error feedback ---------------------------------------------------------------------- */
 
-/* Everything members still keep, summed: arrays that are errors, by kind. */
+/* The sum of all members' residuals: the error arrays, by kind. */
 static double kept_of(const crowd *c, uint64_t element)
 {
     double sum = 0;
@@ -406,7 +406,7 @@ static double kept_of(const crowd *c, uint64_t element)
     return sum;
 }
 
-/* What was sent and what is kept add up to what went in, step after step. */
+/* Sent values and residuals add up to the input, step after step. */
 Test(codecs, error_feedback_conserves_every_element)
 {
     enum { ROWS = 50, COLUMNS = 60, COUNT = ROWS * COLUMNS, STEPS = 40, MEMBERS = 3 };
@@ -442,9 +442,9 @@ Test(codecs, error_feedback_conserves_every_element)
     rows_free(out, MEMBERS);
 }
 
-/* A compressor with contraction delta loses at most the share 1 - delta of the square of what it is
- * given: k / n for the k largest, in expectation for random ones, |x|_1^2 / (n |x|_2^2) of each
- * group for signs. */
+/* A compressor with contraction delta loses at most the share 1 - delta of the square of its input:
+ * k / n for the k largest, in expectation for random ones, |x|_1^2 / (n |x|_2^2) of each group for
+ * signs. */
 Test(codecs, error_feedback_contracts)
 {
     enum { COUNT = 1024, STEPS = 200 };
@@ -485,8 +485,8 @@ Test(codecs, error_feedback_contracts)
 
 /* ---- Momentum ---------------------------------------------------------------------------- */
 
-/* What deep gradient compression sends is the clipped gradient in the first step, and what stays is
- * the sum of its velocities. */
+/* Deep gradient compression sends the clipped gradient in the first step; the residual is the sum
+ * of velocities. */
 Test(codecs, dgc_takes_momentum_and_clips)
 {
     enum { COUNT = 100 };
@@ -510,7 +510,7 @@ Test(codecs, dgc_takes_momentum_and_clips)
         for (int i = 0; i < COUNT; i++) {
             double expected = out[i] == 0.0f ? 0 : scale * (double)in[i];
             cr_assert(fabs((double)out[i] - expected) <= 1e-6, "element %d", i);
-            /* Velocities of what was sent start anew. */
+            /* Velocities of sent elements restart from 0. */
             cr_assert((out[i] == 0.0f) == (codec->arrays[0][i] != 0.0f), "element %d", i);
         }
         ty_codec_close(codec);
@@ -531,7 +531,7 @@ Test(codecs, dgc_takes_momentum_and_clips)
 
 enum { TALL = 40, WIDE_SIDE = 70, RANK = 3 };
 
-/* The sum over the members of rank 3: each member's is of rank 3 by the same columns. */
+/* The members' sum has rank 3: each member's matrix has rank 3 with the same columns. */
 static void fill_low_rank(float *values, const float *columns, uint64_t *state)
 {
     for (int r = 0; r < TALL; r++) {
@@ -575,7 +575,7 @@ Test(codecs, powersgd_is_exact_for_its_rank)
             cr_assert(fabs((double)out[0][i] - ((double)in[0][i] + (double)in[1][i])) < 1e-5,
                       "step %d: element %d is %g, expected %g", step, i, (double)out[0][i],
                       (double)in[0][i] + (double)in[1][i]);
-        /* Members' own errors cancel; the next step would add them. */
+        /* Members' residuals cancel; the next step would add them. */
         for (uint32_t m = 0; m < MEMBERS; m++)
             memset(c.codecs[m]->arrays[0], 0, TALL * WIDE_SIDE * sizeof(float));
     }
@@ -584,8 +584,8 @@ Test(codecs, powersgd_is_exact_for_its_rank)
     rows_free(out, MEMBERS);
 }
 
-/* The warm start is subspace iteration: of one matrix, again and again, it finds the best rank-2
- * approximation, which of a diagonal is its two largest elements. */
+/* The warm start is a subspace iteration: repeated on one matrix it converges to the best rank-2
+ * approximation. For a diagonal matrix these are its two largest elements. */
 Test(codecs, powersgd_finds_the_best_approximation)
 {
     enum { SIDE = 30 };
@@ -689,8 +689,8 @@ Test(codecs, top_k_equals_sorting)
                 check_top_k(sizes[s], ratios[part], how, &state);
 }
 
-/* A sampled threshold sends at least eight tenths of k, none of them smaller than what it keeps,
- * and never more than k. */
+/* A sampled threshold sends at least 80 % of k and never more than k, none of them smaller than the
+ * residuals. */
 Test(codecs, sampled_top_k_sends_the_largest)
 {
     enum { COUNT = 50000 };
@@ -748,7 +748,7 @@ Test(codecs, random_places_are_shared_and_even)
 /* ---- Rows -------------------------------------------------------------------------------- */
 
 typedef struct table {
-    uint64_t rows, columns, dense, tokens; /* dense: numbers behind the matrix */
+    uint64_t rows, columns, dense, tokens; /* dense: numbers after the matrix */
 } table;
 
 static crowd rows_open(const table *t, uint32_t members)
@@ -768,8 +768,8 @@ static crowd rows_open(const table *t, uint32_t members)
     return c;
 }
 
-/* What an embedding's backward leaves: for each token its row's gradient, which may be zero, added
- * to those of the same row; and something at every position. */
+/* An embedding's gradient after backward: each token's gradient is added to its row and may be
+ * zero; every position row has a gradient. */
 static void touch(const table *t, float *gradients, uint64_t *state)
 {
     const uint64_t matrix = t->rows * t->columns;
@@ -786,7 +786,7 @@ static void touch(const table *t, float *gradients, uint64_t *state)
         gradients[matrix + i] = (float)(next_random(state) % 64) - 32.0f;
 }
 
-/* Small whole numbers, whose sums are exact in any order: what is decoded is the sum itself. */
+/* Small integers, whose sums are exact in any order: the decoded values are the exact sum. */
 Test(codecs, rows_are_summed_exactly)
 {
     static const table tables[] = {{1, 1, 0, 1},      {5, 3, 2, 2},     {7, 64, 0, 7},
@@ -828,8 +828,8 @@ Test(codecs, rows_are_summed_exactly)
         }
 }
 
-/* A touched row whose gradient is zero costs no place; one that is NaN, or minus nothing but one
- * number in it, has one; indices ascend and the places left over have none. */
+/* A touched row whose gradient is zero takes no slot. A row with NaN, or with minus zero and one
+ * other number, takes one. Indices ascend, and unused slots have none. */
 Test(codecs, rows_that_are_zero_stay_at_home)
 {
     const table t = {6, 70, 0, 4};

@@ -105,7 +105,7 @@ Test(data, idx_files_are_read_plain_and_compressed, .init = directory_make,
     network_free(w);
 }
 
-/* A folder of data sets comes before Debian's, where it has the one that is asked for. */
+/* A folder of data sets precedes Debian's, if it has the requested data set. */
 Test(data, idx_files_are_found_in_a_folder_of_data_sets, .init = directory_make,
      .fini = directory_remove)
 {
@@ -128,11 +128,11 @@ Test(data, idx_files_are_found_in_a_folder_of_data_sets, .init = directory_make,
     network_free(w);
 }
 
-/* One byte changed, or cut, or added. */
+/* One byte changed, removed or added. */
 static const struct damage {
     const char *name;
     bool is_label_file;
-    int offset; /* of a byte that becomes `value`; -1: none */
+    int offset; /* of the byte that becomes `value`; -1: none */
     unsigned char value;
     int length; /* added to the file's; -1000: empty */
     const char *message;
@@ -195,7 +195,7 @@ Test(data, damaged_compression_is_refused, .init = directory_make, .fini = direc
     FILE *file;
     size_t length;
 
-    /* Cut inside the compressed data. */
+    /* Truncated inside the compressed data. */
     gz_put("train-images-idx3-ubyte.gz", images, sizeof images);
     gz_put("train-labels-idx1-ubyte.gz", labels, sizeof labels);
     cr_assert_eq(truncate(path_of("train-images-idx3-ubyte.gz"), 30), 0);
@@ -219,7 +219,7 @@ Test(data, damaged_compression_is_refused, .init = directory_make, .fini = direc
     cr_assert_eq(ty_dataset_open(w, directory, false, &dataset, &error), TY_EPARSE);
     cr_assert_not_null(strstr(error.message, "more than 28 bytes"), "%s", error.message);
 
-    /* Nothing there; another shape of image; another kind of network. */
+    /* Missing file; another shape of image; another kind of model. */
     cr_assert_eq(ty_dataset_open(w, directory, true, &dataset, &error), TY_EIO);
     cr_assert_not_null(strstr(error.message, "t10k-images-idx3-ubyte: no such file"), "%s",
                        error.message);
@@ -339,7 +339,8 @@ Test(data, text_is_cut_into_windows, .init = directory_make, .fini = directory_r
     network_free(w);
 }
 
-/* The same windows over tokens, of any width, and only where the network knows them all. */
+/* The same windows over tokens of any width, and only if the model's vocabulary contains all of
+ * them. */
 Test(data, tokens_are_cut_into_windows, .init = directory_make, .fini = directory_remove)
 {
     static const char text[] =
@@ -430,7 +431,7 @@ Test(data, synthetic_data_repeats_itself_and_can_be_learnt)
     cr_assert_eq(ty_dataset_open(w, NULL, false, &filled, NULL), TY_OK);
     cr_assert_eq(ty_dataset_open(gpt, NULL, false, &tokens, NULL), TY_OK);
     ty_dataset_fill(filled);
-    ty_dataset_fill(tokens);              /* which keeps nothing */
+    ty_dataset_fill(tokens);              /* which caches nothing */
     for (uint64_t s = 0; s < 1000; s++) { /* the nearest class mean recognises unseen samples */
         float input[784], again[784];
         int32_t label;

@@ -1,4 +1,4 @@
-/* Ranks that prove to have the secret of their job, and those that cannot. */
+/* Ranks that prove possession of their job's secret, and ranks that cannot. */
 #include "job_secret.h"
 #include "rank_threads.h"
 
@@ -25,9 +25,9 @@ static ty_job_secret secret_of(const char *text)
     return secret;
 }
 
-/* What the ranks of a case have; a rank of its own kind plays a part instead. */
+/* Secrets of the ranks in a case; a rank with a function of its own replaces one of them. */
 static ty_job_secret good, other;
-static uint32_t stranger; /* its rank; none: as many as there are */
+static uint32_t stranger; /* its rank; number of ranks: none */
 static rank_function part;
 
 static ty_status honest_rank(ty_transport *t, ty_error *error)
@@ -69,7 +69,7 @@ static ty_status rank_of_another_job(ty_transport *t, ty_error *error)
     return ty_job_secret_prove(&other, t, patience_s, error);
 }
 
-/* Messages as the protocol has them: 32 bytes to each rank, and from each. */
+/* Messages of the protocol: 32 bytes to each rank, and from each. */
 enum { BYTES = 32, MOST = 4, FIRST_TAG = 3, ROUNDS = 2 };
 typedef unsigned char round_of_bytes[MOST][BYTES];
 
@@ -104,9 +104,9 @@ static ty_status mirror(ty_transport *t, ty_error *error)
     return status;
 }
 
-static round_of_bytes recorded[ROUNDS]; /* what the true rank said in an earlier run */
+static round_of_bytes recorded[ROUNDS]; /* the genuine rank's messages in an earlier run */
 
-/* Says again what was said before, by the rank in whose place it is. */
+/* Repeats the messages of the rank that it replaces. */
 static ty_status replay(ty_transport *t, ty_error *error)
 {
     round_of_bytes heard;
@@ -115,7 +115,7 @@ static ty_status replay(ty_transport *t, ty_error *error)
     return status == TY_OK ? bytes_swap(t, FIRST_TAG + 1, recorded[1], heard, error) : status;
 }
 
-/* A true rank whose messages are taken down on their way. */
+/* A genuine rank whose messages are recorded. */
 static ty_status recording_send(ty_transport *transport, uint32_t to, uint32_t tag,
                                 const void *buffer, uint64_t bytes, ty_request **out,
                                 ty_error *error)
@@ -181,7 +181,7 @@ Test(job_secret, strangers_are_refused)
         bool is_named = false;
         part = strangers[s].part;
         run(3, ranks);
-        /* The first honest rank to find out leaves, which the other may be told of instead. */
+        /* The first honest rank that detects it exits; the other may report that instead. */
         for (uint32_t r = 0; r < 3; r += 2) {
             cr_expect_eq(ranks[r].status, TY_EBACKEND, "%s: rank %u takes it", strangers[s].name,
                          r);

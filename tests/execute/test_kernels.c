@@ -1,4 +1,5 @@
-/* The CPU backend against the reference, and against itself cut into stages, slots and pieces. */
+/* The CPU backend against the reference, and against itself partitioned into stages, slots and
+ * chunks. */
 #include "device.h"
 #include "dnnl_wrap.h"
 #include "network.h"
@@ -9,7 +10,7 @@
 
 static const ty_device_backend *const cpu = &ty_device_cpu;
 
-/* ---- Networks: together they have every layer, in every place where lowering decides ---- */
+/* ---- Models: together they have every layer, in every context that lowering distinguishes ---- */
 
 static ty_workload *make_encoder(void)
 {
@@ -36,8 +37,8 @@ static ty_workload *make_experts(void)
     return w;
 }
 
-/* Gated shared experts of another width than the others', and some with biases beside one of two.
- */
+/* Gated shared experts of another width than the routed ones, and some with biases next to one of
+ * two. */
 static ty_workload *make_shared_experts(void)
 {
     ty_workload *w = network_new(TY_INPUT_TOKEN, 1, (uint64_t[]){9});
@@ -51,7 +52,7 @@ static ty_workload *make_shared_experts(void)
 }
 
 /* Sums whose inputs must not share a gradient: read directly by the branch, a relu in a branch, one
- * value twice, a reader between, three inputs. */
+ * value twice, another reader in between, three inputs. */
 static ty_workload *make_sums(void)
 {
     ty_workload *w = network_new(TY_INPUT_REAL, 1, (uint64_t[]){13});
@@ -91,7 +92,7 @@ static ty_workload *make_llama(void)
     return network_make_llama(15, true);
 }
 
-/* A relu behind the first must not overwrite what that needs for its own backward. */
+/* A relu after the first layer must not overwrite data of that layer's backward pass. */
 static ty_workload *make_lstm(void)
 {
     ty_workload *w = network_new(TY_INPUT_TOKEN, 1, (uint64_t[]){6});
@@ -103,8 +104,8 @@ static ty_workload *make_lstm(void)
     return w;
 }
 
-/* GNMT's form: an encoder that reads in both directions, and a decoder of which every layer sees
- * what the first one's attention found. */
+/* GNMT's form: an encoder that reads in both directions, and a decoder whose layers all read the
+ * output of the first one's attention. */
 static ty_workload *make_gnmt(void)
 {
     ty_workload *w = network_new(TY_INPUT_TOKEN, 1, (uint64_t[]){7});
@@ -123,8 +124,8 @@ static ty_workload *make_gnmt(void)
     return w;
 }
 
-/* T5's form: one embedding for two sequences of other lengths, the second of which attends to the
- * first; biases by distance in both directions and in one. */
+/* T5's form: one embedding for two sequences of different lengths; the second attends to the first;
+ * relative position biases, bidirectional and causal. */
 static ty_workload *make_encoder_decoder(void)
 {
     ty_workload *w = network_new(TY_INPUT_TOKEN, 1, (uint64_t[]){19});
@@ -384,7 +385,7 @@ static void expect_close(const char *what, const ty_workload *w, const uint64_t 
     }
 }
 
-/* ---- The reference's own oracle ---- */
+/* ---- Validation of the reference ---- */
 
 Test(kernels, reference_gradients_are_finite_differences)
 {
@@ -462,7 +463,7 @@ Test(kernels, gradients_and_loss_match_the_reference)
     }
 }
 
-/* Two micro-batches of the network, in as many steps, against the reference's sum of theirs.
+/* Two micro-batches of the model, in as many steps, against the sum of the reference's gradients.
  * @return the stage, to be closed */
 static ty_stage_device *micro_batches_compare(const char *name, const ty_workload *w,
                                               uint32_t micro_batch, int steps)
@@ -496,7 +497,8 @@ static ty_stage_device *micro_batches_compare(const char *name, const ty_workloa
     return stage;
 }
 
-/* Two micro-batches in two slots, interleaved as a pipeline does, add up; is_first starts over. */
+/* Two micro-batches in two slots, alternating as in a pipeline, accumulate; is_first resets the
+ * sum. */
 Test(kernels, micro_batches_accumulate_from_the_first_on)
 {
     for (int n = 0; n < NETWORKS; n++) {
@@ -507,8 +509,8 @@ Test(kernels, micro_batches_accumulate_from_the_first_on)
     }
 }
 
-/* Images large enough for pieces of a sample each, behind a value that three convolutions read, one
- * of them with strides. */
+/* Images large enough for chunks of one sample, after a value that three convolutions read, one of
+ * them with strides. */
 static ty_workload *make_pooled(void)
 {
     ty_workload *w = network_new(TY_INPUT_REAL, 3, (uint64_t[]){1, 60, 60});
@@ -525,7 +527,7 @@ static ty_workload *make_pooled(void)
     return w;
 }
 
-/* As above; and of the images that are pooled there is never more than a piece. */
+/* As above; and at most one chunk of the pooled images exists at a time. */
 Test(kernels, images_are_pooled_in_pieces)
 {
     const uint64_t image_bytes = sizeof(float) * 40 * 60 * 60;
@@ -538,7 +540,7 @@ Test(kernels, images_are_pooled_in_pieces)
     network_free(w);
 }
 
-/* Backward of a slot layer by layer, each segment behind its recompute. */
+/* Backward of a slot layer by layer, each segment after its recomputation. */
 static void backward_in_segments(ty_stage_device *stage, const ty_stage_options *o, uint32_t slot,
                                  bool is_first)
 {
@@ -606,7 +608,7 @@ Test(kernels, recompute_and_pieces_give_the_same_bits)
     }
 }
 
-/* ---- Cut into two stages ---- */
+/* ---- Two stages ---- */
 
 static bool crosses(const ty_workload *w, uint32_t cut, uint32_t *tied)
 {
@@ -617,7 +619,7 @@ static bool crosses(const ty_workload *w, uint32_t cut, uint32_t *tied)
     return *tied != TY_NO_LAYER;
 }
 
-/* Bytes of all tensors that cross a cut, or of those of them that may have a gradient. */
+/* Bytes of all tensors at a cut, or only of those that may have a gradient. */
 static uint64_t message_bytes(const ty_workload *w, uint64_t samples, uint32_t cut,
                               bool is_gradient)
 {
@@ -723,7 +725,7 @@ Test(kernels, two_stages_equal_one)
     cr_assert_gt(cuts, 0, "no cut had a tied matrix across it");
 }
 
-/* ---- Cut into many stages, which relay what is read further on ---- */
+/* ---- Many stages, which relay tensors that later stages read ---- */
 
 enum { MOST_ROW = 64 };
 
@@ -827,8 +829,9 @@ static void row_equals_one(const struct network *network, const ty_workload *w, 
     cpu->close(one);
 }
 
-/* In rows of stages of one to three layers, plainly, with both kinds of recomputing and with
- * backward in two parts. @return tensors that crossed cuts beside the first of each */
+/* In chains of stages of one to three layers, without recomputation, with both kinds of it, and
+ * with backward in two parts.
+ * @return tensors at cuts in addition to the first of each */
 static uint32_t rows_equal_one(const struct network *network, const ty_workload *w)
 {
     uint32_t beside = 0;
@@ -860,7 +863,7 @@ Test(kernels, rows_of_stages_equal_one)
     cr_assert_gt(beside, 0, "no tensor was relayed");
 }
 
-/* ---- Random graphs: what lowering shares, fuses and computes in place must not show ---- */
+/* ---- Random graphs: buffer sharing, fusion and in-place layers must not change results ---- */
 
 static ty_workload *make_random(uint64_t seed)
 {
@@ -1325,7 +1328,7 @@ Test(kernels, batch_norm_evaluates_with_running_statistics)
 
 /* ---- Convolutions of channels that fill no vector, against loops ---- */
 
-#define FENCE 64 /* numbers on both sides of an array that nobody may write */
+#define FENCE 64 /* numbers on both sides of an array that must not change */
 
 /* Numbers between -1 and 1 within a fence; what is to be overwritten has some, too. */
 static float *fenced(size_t count, uint64_t *seed)
@@ -1440,8 +1443,8 @@ static void check_convolution(const cpu_conv_shape *s, uint64_t *seed)
     free(sums.y), free(sums.dx), free(sums.dw), free(sums.db);
 }
 
-/* oneDNN 3.7.2 loses weights on their way into its layout where channels do not fill blocks, and
- * sums what lies between them. */
+/* oneDNN 3.7.2 loses weights during the reordering to its layout if channels do not fill blocks,
+ * and sums the padding between them. */
 Test(kernels, convolutions_of_any_channels)
 {
     static const uint64_t channels[] = {1, 3, 8, 20, 32}, kernels[][2] = {{1, 1}, {3, 2}, {5, 5}};

@@ -39,8 +39,8 @@ static uint64_t latest_of(const operation *o, bool *is_complete)
     return latest;
 }
 
-/* A random thing that may happen to an operation at a process. Stamps of those who heard the latest
- * are the latest. */
+/* A random event of an operation in a process. Processes that received the latest stamp agree on
+ * it. */
 static bool step(world *w, int index, int p)
 {
     operation *o = &w->operations[index];
@@ -145,7 +145,7 @@ Test(launch_order, is_one_on_all_processes)
     }
 }
 
-/* The one that was held back by another is told of when that one leaves, and only then. */
+/* When an operation leaves, the one that it blocked is reported, and only then. */
 Test(launch_order, says_who_is_freed)
 {
     ty_launch_order order;
@@ -157,7 +157,7 @@ Test(launch_order, says_who_is_freed)
     ty_launch_propose(&order, &third);
     ty_launch_decide(&order, &second, second.stamp);
     cr_expect_not(ty_launch_is_next(&order, &second));
-    ty_launch_decide(&order, &first, second.stamp); /* as late, and its name is less */
+    ty_launch_decide(&order, &first, second.stamp); /* same stamp, but a smaller name */
     cr_expect(ty_launch_is_next(&order, &first));
     cr_expect_not(ty_launch_is_next(&order, &second));
     cr_expect(ty_launch_leave(&order, &first), "the second waits for it");

@@ -1,5 +1,5 @@
-/* The places that messages between two ranks have in the order of both: devices that are linked
- * without tags (device_link.h) match messages by them, also where steps overlap. */
+/* The order of messages between two ranks on both sides. Links between devices without tags
+ * (device_link.h) match messages by their order, also if steps overlap. */
 #include "interpreter_messages.h"
 #include "plans.h"
 
@@ -26,7 +26,7 @@ static const plan_shape shapes[] = {
      .virtual_stages = 2},
 };
 
-/* All ranks of a plan, none of which runs. */
+/* All ranks of a plan; none of them runs. */
 typedef struct ranks {
     ty_plan *plan;
     ty_program *program;
@@ -70,7 +70,7 @@ static void ranks_close(ranks *r)
     ty_plan_free(r->plan);
 }
 
-/* The receive of a send of rank `from`; NO_INDEX without. */
+/* The receive for a send of rank `from`; NO_INDEX if there is none. */
 static uint32_t receive_of(const ranks *r, uint32_t from, const ty_instruction *send, uint32_t to)
 {
     const ty_interpreter *own = r->of[from], *peer = r->of[to];
@@ -89,7 +89,7 @@ static uint32_t receive_of(const ranks *r, uint32_t from, const ty_instruction *
     return NO_INDEX;
 }
 
-/* @return messages that were compared */
+/* @return number of messages compared */
 static uint32_t rank_check(const ranks *r, const char *name, uint32_t from, uint32_t first)
 {
     const ty_interpreter *own = r->of[from];
@@ -145,8 +145,8 @@ Test(message_order, is_the_same_at_both_ends)
     }
 }
 
-/* The n-th message of a pair in its sender's own order of rounds is message n: no gap, so that each
- * can be started behind the one before. */
+/* The n-th message of a pair in its sender's own order of rounds is message n. There is no gap, so
+ * each can start after the previous one. */
 Test(message_order, has_no_gaps)
 {
     for (size_t s = 0; s < sizeof shapes / sizeof *shapes; s++) {

@@ -1,5 +1,5 @@
-/* The oracle of the executor: whatever a synchronous plan divides, sends and sums, gradients and
- * losses are those of one rank training the same global batch, up to the rounding of float sums. */
+/* The oracle of the executor: for every synchronous plan, gradients and losses are those of one
+ * rank with the same global batch, up to the rounding of float sums. */
 #include "../quick.h"
 #include "emulation.h"
 #include "interpreter.h"
@@ -105,8 +105,8 @@ Test(oracle, mlp)
 #define THREE_PAIRS "host:3 gpu:2 @t4 pcie3 eth10"
 #define TWELFTHS .global_batch = 24, .micro_batch_size = 2
 
-/* Every way to exchange a bucket, with as many hosts as the plan's cluster has: of five members in
- * pairs the last is alone. */
+/* Every algorithm for a bucket, with as many hosts as the plan's cluster has: with five members in
+ * pairs, the last one is alone. */
 Test(oracle, exchanges)
 {
     static const plan_shape shapes[] = {
@@ -136,8 +136,8 @@ Test(oracle, exchanges)
 
 #define SERVED .algorithm = TY_PARAMETER_SERVER, .servers
 
-/* Servers of their own: fewer and more than replicas, by size and by tensor; of the two buckets the
- * second's tensors are on some servers only. */
+/* Dedicated servers: fewer and more than replicas, by size and by tensor; the second of two buckets
+ * has tensors on some servers only. */
 Test(oracle, servers)
 {
     static const plan_shape shapes[] = {
@@ -203,8 +203,8 @@ Test(oracle, lenet)
     compare("lenet", shapes, sizeof shapes / sizeof shapes[0], 20, 1e-5, 1e-3);
 }
 
-/* Transfer learning: both convolutions are frozen, one cut before them, at the first trained layer
- * (5) and behind it. */
+/* Transfer learning: both convolutions are frozen, with cuts before them, at the first trained
+ * layer (5) and after it. */
 Test(oracle, frozen_lenet)
 {
     static const plan_shape shapes[] = {
@@ -226,7 +226,7 @@ Test(oracle, frozen_lenet)
     compare("lenet", shapes, sizeof shapes / sizeof shapes[0], 12, 1e-5, 1e-3);
 }
 
-/* Several stages a rank, far apart in the network. */
+/* Virtual stages, far apart in the model. */
 Test(oracle, interleaved)
 {
     static const plan_shape shapes[] = {
@@ -242,7 +242,7 @@ Test(oracle, interleaved)
     compare("mlp", shapes, sizeof shapes / sizeof shapes[0], 10, 1e-5, 1e-5);
 }
 
-/* ZeRO: sums, updates and weights of a bucket in shares. */
+/* ZeRO: sharded sums, updates and weights of a bucket. */
 Test(oracle, sharded)
 {
     static const plan_shape shapes[] = {
@@ -272,7 +272,7 @@ Test(oracle, sharded)
     compare("gpt-tiny sequence=32", tied, sizeof tied / sizeof tied[0], 5, 1e-5, 1e-3);
 }
 
-/* Backward in two parts. */
+/* Backward pass in two parts. */
 Test(oracle, zero_bubble)
 {
     static const plan_shape dense[] = {
@@ -299,8 +299,8 @@ Test(oracle, zero_bubble)
 #undef BATCH
 #define BATCH .global_batch = 8, .micro_batch_size = 1
 
-/* Layers of gpt-tiny: embedding, then 6 a block, so that blocks start at 1, 7, 13 and 19; the last
- * linear layer's matrix is the embedding's, which ties the first stage to the last. */
+/* Layers of gpt-tiny: the embedding, then 6 per block, so that blocks start at 1, 7, 13 and 19. The
+ * last linear layer's matrix is the embedding's, which ties the first stage to the last. */
 Test(oracle, gpt_tiny)
 {
     static const plan_shape shapes[] = {
@@ -343,8 +343,8 @@ Test(oracle, frozen_gpt_tiny)
     compare("gpt-tiny sequence=32", shapes, sizeof shapes / sizeof shapes[0], 12, 1e-5, 1e-3);
 }
 
-/* Ranks: heads, hidden features and words in parts, and with `divides_sequence` the rest along the
- * sequence. */
+/* Tensor-parallel ranks: sharded heads, hidden features and vocabulary, and with sequence
+ * parallelism the remaining activations along the sequence. */
 Test(oracle, ranks)
 {
     static const plan_shape shapes[] = {
@@ -397,7 +397,7 @@ Test(oracle, ranks_along_the_sequence)
     compare("gpt-tiny sequence=32", shapes, sizeof shapes / sizeof shapes[0], 6, 1e-5, 1e-3);
 }
 
-/* Context-parallel ranks: each has its runs of every sequence. */
+/* Context-parallel ranks: each has its chunks of every sequence. */
 Test(oracle, context_ranks)
 {
     static const plan_shape shapes[] = {
@@ -453,7 +453,7 @@ Test(oracle, context_and_tensor_ranks)
 #undef BATCH
 #define BATCH .global_batch = 16, .micro_batch_size = 4
 
-/* Bytes that follow each other by a rule, of which a tenth is the test set. */
+/* Bytes in a deterministic order; a tenth of them is the test set. */
 static void write_text(const char *path)
 {
     FILE *file = fopen(path, "w");
@@ -490,8 +490,8 @@ static ty_run *evaluated(ty_plan *plan, const char *directory, ty_target until)
     return run;
 }
 
-/* Of the test set ranks know what one rank does, whichever replica has a batch; and training stops
- * at the first of its losses that is small enough. */
+/* Tensor-parallel ranks report the test results of a single rank, whichever replica has a batch.
+ * Training stops at the first test loss that is small enough. */
 Test(oracle, ranks_evaluate)
 {
     static const plan_shape shapes[] = {
@@ -584,8 +584,8 @@ Test(oracle, brain_floats)
     compare("lenet", shapes, sizeof shapes / sizeof shapes[0], 10, 4.0 / 256, 5e-2);
 }
 
-/* Shares of what random-k sends are what it sends of shares: the same places, sums and residuals as
- * without ZeRO. */
+/* Sharding the payload of random-k equals the payload of the shards: the same indices, sums and
+ * residuals as without ZeRO. */
 Test(oracle, random_k_in_shares)
 {
     static const plan_shape shape = {
@@ -612,7 +612,7 @@ Test(oracle, random_k_in_shares)
     outcome_free((outcome *)&expected);
 }
 
-/* What a plan may say and the runtime does not do is refused with the reason. */
+/* Valid plans that the runtime does not support are refused with a reason. */
 Test(oracle, refusals)
 {
     static const struct {
@@ -704,7 +704,7 @@ Test(oracle, a_backend_without)
     }
 }
 
-/* What top-k leaves out stays behind and is sent later: it learns, but is not the same. */
+/* Residuals of top-k are sent later: the model trains, but with different results. */
 Test(oracle, top_k_learns)
 {
     static const plan_shape alone = {.name = "one rank",
@@ -733,8 +733,9 @@ Test(oracle, top_k_learns)
     outcome_free(&found);
 }
 
-/* ResNet-18 on images of 64 by 64, an eighth as wide. Batch norm sees micro-batches, so one rank
- * has the same ones. Blocks start behind layer 4 (convolution, norm, relu, pool). */
+/* ResNet-18 on images of 64 by 64, with an eighth of the width. Batch norm depends on
+ * micro-batches, so the single rank has the same ones. Blocks start after layer 4 (convolution,
+ * norm, relu, pool). */
 Test(oracle, resnet18)
 {
     static const char text[] =
@@ -752,7 +753,7 @@ Test(oracle, resnet18)
          .global_batch = 16, .micro_batch_size = 4},
         {"zero 3, 2 replicas", .replicas = {2}, .buckets = 3, .global_batch = 16,
          .micro_batch_size = 4, .zero = 3},
-        /* Behind layers 6, 13 and 23 the sum's other operand crosses, too. */
+        /* After layers 6, 13 and 23 the cut also transfers the sum's other operand. */
         {"1f1b 2 stages, cut inside a block", ONE_F_ONE_B, .replicas = {1, 1}, .cuts = {7},
          .buckets = 1, .global_batch = 16, .micro_batch_size = 4},
         {"gpipe 4 stages, cuts inside blocks, recompute", GPIPE, .replicas = {1, 1, 1, 1},
@@ -824,8 +825,8 @@ Test(oracle, recompute_in_segments)
     compare("gpt-tiny sequence=32", gpt, sizeof gpt / sizeof gpt[0], 5, 1e-5, 1e-3);
 }
 
-/* As in a U-Net, what the first layers make is read again by the last, and inside it happens once
- * more: layer 1 by the sum of channels in 9, layer 3 by that in 6. */
+/* As in a U-Net, the last layers read the output of the first ones again, at two nested levels: the
+ * channel concatenation in 9 reads layer 1, the one in 6 reads layer 3. */
 static const char u_net[] =
     "{\"schema\": \"trainyard.zoo/1\", \"name\": \"u-net-small\", \"family\": \"sequential\","
     "\"source\": \"unet.json\", \"input\": [2, 10, 10], \"sample_bytes\": 801,"
@@ -892,7 +893,7 @@ Test(oracle, experts)
     compare(moe_small, shapes, sizeof shapes / sizeof shapes[0], 10, 1e-4, 1e-3);
 }
 
-/* Ranks that have each two of the four experts, or one, and a part of the samples. */
+/* Expert-parallel ranks with two of the four experts each, or one, and a share of the samples. */
 Test(oracle, expert_ranks)
 {
     static const plan_shape shapes[] = {
@@ -961,7 +962,7 @@ Test(oracle, lstm)
     compare(text, shapes, sizeof shapes / sizeof shapes[0], 10, 1e-5, 1e-4);
 }
 
-/* GNMT's form, in which four tensors cross the cuts of the decoder. */
+/* GNMT's form: four tensors at each cut of the decoder. */
 Test(oracle, gnmt)
 {
     static const char text[] =
@@ -1055,8 +1056,8 @@ Test(oracle, normed_heads)
     compare(text, shapes, sizeof shapes / sizeof shapes[0], 8, 1e-5, 1e-3);
 }
 
-/* A gated mlp, rms norms, keys and values shared by two heads each, a vocabulary that ranks do not
- * divide evenly: the fourth of four has 7 words and 2 that are none. */
+/* A gated mlp, rms norms, two query heads per key-value head, a vocabulary that is no multiple of
+ * the TP size: the fourth of four ranks has 7 words and 2 of padding. */
 Test(oracle, ranks_of_a_decoder)
 {
     static const char text[] =
@@ -1087,8 +1088,8 @@ Test(oracle, ranks_of_a_decoder)
     compare(text, shapes, sizeof shapes / sizeof shapes[0], 6, 1e-5, 1e-3);
 }
 
-/* BERT's form: token types, attention in both directions, a linear layer and a norm of its own
- * before the output layer. */
+/* BERT's form: token types, bidirectional attention, an additional linear layer and a norm before
+ * the output layer. */
 Test(oracle, context_ranks_of_an_encoder)
 {
     static const char text[] =
@@ -1114,8 +1115,8 @@ Test(oracle, context_ranks_of_an_encoder)
     compare(text, shapes, sizeof shapes / sizeof shapes[0], 6, 1e-5, 1e-3);
 }
 
-/* A test set is each rank's tokens of it, and noise is not measured where no replica has a gradient
- * of its own. */
+/* Each rank evaluates its tokens of the test set. Gradient noise is not measured if no replica has
+ * a gradient of its own. */
 Test(oracle, context_ranks_evaluate)
 {
     static const char text[] =
@@ -1154,7 +1155,7 @@ Test(oracle, context_ranks_evaluate)
     directory_remove(directory);
 }
 
-/* Ranks that have a part of every expert. */
+/* Tensor-parallel ranks with a shard of every expert. */
 Test(oracle, tensor_ranks_of_experts)
 {
     static const plan_shape shapes[] = {
@@ -1203,8 +1204,8 @@ static void evaluate_alike(const char *workload, const plan_shape shapes[2])
     directory_remove(directory);
 }
 
-/* A test set is each rank's samples of it. Each rank has a gradient of its own samples of all but
- * the experts, whose gradients no other replica has here: the noise of all else is measured. */
+/* Each rank evaluates its samples of the test set. Each rank has its own gradient of everything
+ * except the experts, which have no other replica here: gradient noise is measured without them. */
 Test(oracle, expert_ranks_evaluate)
 {
     static const plan_shape shapes[] = {
@@ -1219,8 +1220,8 @@ Test(oracle, expert_ranks_evaluate)
 
 #define ROWS .compression.kind = TY_COMPRESSION_ROWS
 
-/* Embeddings as rows against one rank: tokens of which many come twice, a table with positions
- * behind it, and one of which a step touches more tokens than there are rows. */
+/* Row compression against a single rank: many repeated tokens, a table followed by position rows,
+ * and a table with fewer rows than tokens per step. */
 Test(oracle, rows_of_a_gpt)
 {
     static const char text[] =
@@ -1249,7 +1250,7 @@ Test(oracle, rows_of_a_gpt)
     compare(text, shapes, sizeof shapes / sizeof shapes[0], 8, 1e-5, 1e-3);
 }
 
-/* Two embeddings, of which the second is in the middle, as in GNMT. */
+/* Two embeddings, the second one in the middle, as in GNMT. */
 Test(oracle, rows_of_two_embeddings)
 {
     static const char text[] =
@@ -1313,8 +1314,8 @@ Test(oracle, clicks)
     compare(dlrm_small, shapes, sizeof shapes / sizeof shapes[0], 10, 1e-5, 1e-4);
 }
 
-/* Ranks that have each a part of the rows or columns of every table, or whole tables, one of them
- * two, and a part of the samples. */
+/* Expert-parallel ranks that shard the rows or columns of every table, or have complete tables, one
+ * of them two, and a share of the samples. */
 Test(oracle, tables_on_ranks)
 {
     static const plan_shape shapes[] = {
@@ -1361,7 +1362,7 @@ Test(oracle, tables_on_ranks)
     compare(dlrm_small, shapes, sizeof shapes / sizeof shapes[0], 10, 1e-5, 1e-4);
 }
 
-/* What ranks know of a test set and of their gradients is what as many replicas know. */
+/* Ranks report the same test results and gradient noise as the same number of replicas. */
 Test(oracle, tables_on_ranks_evaluate)
 {
     static const plan_shape shapes[][2] = {
@@ -1401,13 +1402,13 @@ Test(oracle, clicks_are_learnt)
 
 /* ---- Without a flush --------------------------------------------------------------------- */
 
-/* One process that trains as an asynchronous pipeline would: each stage's layers are computed with
- * the weights that the stage would have. All sets of weights are kept. */
+/* One process that trains as an asynchronous pipeline would: each stage's layers run with the
+ * weights that the stage would have. Keeps all weight versions. */
 typedef struct emulation {
     const ty_plan *plan;
     uint32_t evaluate_every; /* steps after which the pipe is drained; 0: never */
     ty_dataset *dataset;
-    ty_stage_device *device; /* the whole network */
+    ty_stage_device *device; /* the unpartitioned model */
     uint64_t parameter_count;
     float *history; /* [steps + 1][parameter_count] */
     float *state;
@@ -1500,7 +1501,7 @@ static void emulate(const ty_job *job, double *losses)
     emulation_close(&e);
 }
 
-/* The same training on one rank, without anything late. */
+/* The same training on one rank, without staleness. */
 static outcome run_fresh(const ty_plan *plan, uint32_t steps, const char *directory)
 {
     ty_job *job = make_job_on(plan_alone(plan, plan->global_batch), steps, directory);
@@ -1580,8 +1581,8 @@ Test(oracle, asynchronous)
     compare_stale("mlp", &shapes[3], 3);
 }
 
-/* Gradients that may be late: of replicas alone and in pipelines, in every schedule with a flush,
- * over evaluations, which all pending updates come before. */
+/* Stale gradients: replicas alone and in pipelines, in every schedule with a flush, across
+ * evaluations, which all pending updates precede. */
 Test(oracle, late_gradients)
 {
     static const plan_shape shapes[] = {
@@ -1615,7 +1616,7 @@ Test(oracle, late_gradients)
     }
 }
 
-/* Front layers first: what is learnt is, bit by bit, what is learnt without. */
+/* Priority to the first layers: bit for bit the same results as without it. */
 Test(oracle, priority)
 {
     static const struct {
@@ -1685,8 +1686,8 @@ Test(oracle, late_gradients_of_adamw)
         }
 }
 
-/* Gradients of the first step are those of one rank, whatever set they lie in, and a run of one
- * step ends with its update. */
+/* Gradients of the first step are those of one rank, in any buffer, and a run of one step ends with
+ * its update. */
 Test(oracle, late_gradients_of_one_step)
 {
     static const plan_shape shapes[] = {
@@ -1737,7 +1738,8 @@ static double gradient_square(emulation *e, uint32_t first, uint32_t stride, dou
     return sum;
 }
 
-/* McCandlish et al., 2018, equations A.2 and A.3, from gradients of halves and of the whole. */
+/* McCandlish et al., 2018, equations A.2 and A.3, from gradients of half batches and of the full
+ * batch. */
 Test(oracle, gradient_noise)
 {
     static const plan_shape shapes[] = {
@@ -1774,7 +1776,7 @@ static int larger_square(const void *left, const void *right)
     return (a * a < b * b) - (a * a > b * b);
 }
 
-/* What top-k leaves of a replica's gradient in the first step, from all of them in order. */
+/* The loss of top-k for a replica's gradient in the first step, from the sorted elements. */
 static void top_k_loses(emulation *e, uint32_t first, double ratio, double *lost, double *whole)
 {
     float *gradients = ty_device_cpu.gradients(e->device);
@@ -1811,7 +1813,7 @@ Test(oracle, compression_distortion)
     cr_assert_lt(fabs(found.run->distortion - lost / whole), 1e-4, "%g, expected %g",
                  found.run->distortion, lost / whole);
     outcome_free(&found);
-    job->steps = 17; /* steps 0 and 16; what was left behind before does not count */
+    job->steps = 17; /* steps 0 and 16; earlier residuals do not count */
     found = outcome_of(job);
     cr_assert_eq(found.run->distortion_steps, 2);
     cr_assert(found.run->distortion > 0 && found.run->distortion < 1);
@@ -1820,10 +1822,10 @@ Test(oracle, compression_distortion)
     directory_remove(directory);
 }
 
-/* ---- Late gradients of a compressor -------------------------------------------------------- */
+/* ---- Stale compressed gradients -------------------------------------------------------- */
 
-/* A replica's gradients of a step into those held back, of which each bucket's largest are taken
- * and added to `sum`. */
+/* Adds a replica's gradients of a step to its residuals, then moves each bucket's largest elements
+ * to `sum`. */
 static double top_k_step(emulation *e, uint32_t t, uint32_t replica, uint32_t replicas,
                          float *held_back, float *sum)
 {
@@ -1855,7 +1857,7 @@ static double top_k_step(emulation *e, uint32_t t, uint32_t replica, uint32_t re
     return loss / e->plan->global_batch;
 }
 
-/* What a replica holds back goes with the gradients of its next step, however late these are. */
+/* A replica's residual is added to the gradients of its next step, for any staleness. */
 Test(oracle, late_gradients_of_top_k)
 {
     enum { STEPS = 10, REPLICAS = 2 };
@@ -1900,7 +1902,7 @@ Test(oracle, late_gradients_of_top_k)
 
 /* ---- Local steps --------------------------------------------------------------------------- */
 
-/* A replica's own micro-batches, and its optimizer's step on their mean gradient. */
+/* A replica's own micro-batches, and a local optimizer step on their mean gradient. */
 static double local_step(emulation *e, uint32_t t, uint32_t replica, uint32_t replicas)
 {
     float *gradients = ty_device_cpu.gradients(e->device);
@@ -1917,7 +1919,7 @@ static double local_step(emulation *e, uint32_t t, uint32_t replica, uint32_t re
     return loss / e->plan->global_batch;
 }
 
-/* Federated averaging: replicas step alone and average their weights every third step. */
+/* Federated averaging: replicas step independently and average their weights every third step. */
 Test(oracle, local_steps)
 {
     enum { STEPS = 8, LOCAL = 3, REPLICAS = 2 };

@@ -1,5 +1,5 @@
-/* Ranks of the CPU backend, as threads of this process that exchange through memory: what they tell
- * each other is what the plan says, and together they compute what one device does. */
+/* Ranks of the CPU backend, as threads of this process that communicate through memory: their
+ * collectives are those of the plan, and together they compute the result of one device. */
 #include "network.h"
 #include "rank_hub.h"
 
@@ -12,10 +12,10 @@
 enum { MOST_EXCHANGES = 8, BATCH = 2, SEQUENCE = 16, VOCABULARY = 37 };
 enum { LONG_SEQUENCE = 320 }; /* runs of more queries than attention takes at once */
 
-/* What a rank's ranks have in common. */
+/* Shared state of a replica's ranks. */
 typedef struct group {
     rank_hub hub;
-    ty_parallel_exchange log[MOST_EXCHANGES]; /* of rank 0, since it was emptied */
+    ty_parallel_exchange log[MOST_EXCHANGES]; /* of rank 0, since the last reset */
     uint32_t log_count, layer;                /* the layer under way */
 } group;
 
@@ -31,8 +31,8 @@ typedef struct rank {
     ty_error error;
 } rank;
 
-/* Numbers of an exchange as plans count them: of unequal parts all that one has, which goes out
- * with the first of two and comes back with the second. */
+/* Elements of a collective as plans count them. An all-to-all with unequal shards counts all
+ * elements of one rank, which the first of two calls sends and the second returns. */
 static uint64_t planned_count(const group *of, const ty_parallel_exchange *exchange)
 {
     const uint64_t *counts = exchange->sent_counts;
@@ -50,8 +50,8 @@ static uint64_t planned_count(const group *of, const ty_parallel_exchange *excha
     return sum;
 }
 
-/* What a router's ranks tell each other is no part of a plan: how many copies go where; sums of
- * scores, and what the loss gains by each weight, which are fewer than a token's features. */
+/* A router's collectives are not in the plan: numbers of copies per destination; sums of scores and
+ * the weights' gradients, which have fewer elements than a token has features. */
 static bool is_of_router(const group *of, const ty_parallel_exchange *exchange)
 {
     const ty_plan *plan = of->hub.plan;
@@ -125,7 +125,7 @@ static void open_rank(rank *own)
     take_tokens(own, own->labels, ty_device_cpu.labels(own->device, 0));
 }
 
-/* The next exchange of the log among the ranks of a kind, from `from` on. */
+/* The next collective of the log in a group of this kind, from `from` on. */
 static uint32_t next_among(const group *of, ty_parallelism kind, uint32_t from)
 {
     while (from < of->log_count && of->log[from].among != kind)
@@ -133,8 +133,8 @@ static uint32_t next_among(const group *of, ty_parallelism kind, uint32_t from)
     return from;
 }
 
-/* Whether rank 0 exchanged what the plan says of a pass of one layer, among each kind of ranks in
- * that order. */
+/* Whether rank 0 ran the planned collectives of a pass of one layer, in order within each kind of
+ * group. */
 static void check_log(const rank *own, uint32_t layer, bool is_backward)
 {
     ty_inner_collective said[TY_MAX_INNER_COLLECTIVES];
@@ -222,7 +222,8 @@ static void run_group(rank *ranks, group *of, const ty_plan *plan, const int32_t
         pthread_join(ranks[l].thread, NULL);
 }
 
-/* Tensor-parallel ranks of one context-parallel rank all know its loss, and these add up. */
+/* All tensor-parallel ranks with the same context-parallel rank have the same loss, and these
+ * losses add up. */
 static void check_losses(const rank *ranks, const ty_plan *plan, const rank *alone)
 {
     const uint32_t tensor = ty_plan_parallel_size(plan, TY_TENSOR_PARALLEL);
@@ -270,7 +271,7 @@ static void compare_ranks(ty_workload *workload, uint32_t tensor, uint32_t conte
                             .sequence_parallel = divides_sequence});
 }
 
-/* Of each kind alone, and both. */
+/* Each kind separately, and both together. */
 static void compare(ty_workload *workload)
 {
     static const uint32_t ranks[][2] = {{2, 1}, {4, 1}, {1, 2}, {1, 4}, {2, 2}, {4, 2}, {2, 4}};
@@ -290,8 +291,8 @@ Test(tensor_ranks, exchange_what_the_plan_says_and_compute_what_one_does)
     network_free(gpt);
 }
 
-/* Rms norms, a gated mlp without biases, two query heads to a key head, an output projection of its
- * own with a bias. */
+/* Rms norms, a gated mlp without biases, two query heads per key-value head, an untied output
+ * projection with a bias. */
 static ty_workload *decoder(void)
 {
     ty_workload *w = network_new(TY_INPUT_TOKEN, 1, (uint64_t[]){SEQUENCE});
@@ -317,7 +318,7 @@ Test(tensor_ranks, of_a_decoder)
     network_free(w);
 }
 
-/* What another micro-batch in flight takes. */
+/* Memory per additional micro-batch in flight. */
 static uint64_t slot_bytes(const ty_workload *workload, uint32_t ranks)
 {
     uint64_t bytes[2];
@@ -339,8 +340,9 @@ static uint64_t slot_bytes(const ty_workload *workload, uint32_t ranks)
     return bytes[1] - bytes[0];
 }
 
-/* All activations are divided but the batch, whose tokens and labels every rank has, and the scores
- * behind the output projection, of which each has its padded words. Buffers are rounded up. */
+/* All activations are sharded except two: the batch, whose tokens and labels every rank has, and
+ * the scores after the output projection: each rank has those of its padded words. Buffers are
+ * rounded up. */
 Test(tensor_ranks, keep_their_part_of_the_sequence)
 {
     ty_workload *gpt = network_make_gpt(2, 64, 4, SEQUENCE, VOCABULARY);
@@ -373,7 +375,7 @@ Test(tensor_ranks, of_an_encoder)
     network_free(w);
 }
 
-/* Gated experts, experts with biases beside shared ones, and one that sees a token alone. */
+/* Gated experts, experts with biases next to shared ones, and one for single tokens. */
 static ty_workload *experts(void)
 {
     ty_workload *w = network_new(TY_INPUT_TOKEN, 1, (uint64_t[]){SEQUENCE});
@@ -437,7 +439,7 @@ Test(tensor_ranks, of_two_sequences)
     network_free(w);
 }
 
-/* A memory of fewer tokens, which is not divided along them. */
+/* Cross attention over fewer tokens, which are not sharded along the sequence. */
 Test(tensor_ranks, of_a_shorter_memory)
 {
     ty_workload *w = network_new(TY_INPUT_TOKEN, 1, (uint64_t[]){SEQUENCE});
@@ -476,7 +478,7 @@ static void expect_refusal(const ty_workload *workload, uint32_t ranks, bool div
         words);
 }
 
-/* Norms of queries and keys, which tensor-parallel ranks do not share. */
+/* Norms of queries and keys, which are replicated on tensor-parallel ranks. */
 Test(tensor_ranks, of_normed_heads)
 {
     ty_workload *w = network_new(TY_INPUT_TOKEN, 1, (uint64_t[]){SEQUENCE});

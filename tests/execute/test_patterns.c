@@ -1,5 +1,5 @@
-/* What the worker's exchanges put on the network is what the simulator plays: as many bytes between
- * each pair of members, or of hosts where one message stands for several. */
+/* The worker's collectives send the same bytes as in the simulator: between each pair of members,
+ * or of hosts if one message stands for several. */
 #include "pattern.h"
 #include "plans.h"
 #include "rank_threads.h"
@@ -10,14 +10,14 @@
 
 enum {
     MOST = 7,
-    COUNT = 420 * 8 /* floats, in equal shares whatever the members, of one piece each */
+    COUNT = 420 * 8 /* floats, in equal shards for any number of members, one chunk each */
 };
 
 /* ---- A transport that counts ------------------------------------------------------------- */
 
 typedef struct counted {
     wrapped_transport wrapped;
-    ty_collective_options options;        /* of what it runs */
+    ty_collective_options options;        /* options of the current collective */
     uint64_t bytes[MOST], messages[MOST]; /* by receiver */
 } counted;
 
@@ -70,11 +70,11 @@ static void run_ranks(uint32_t count, ty_algorithm algorithm, const uint32_t *ho
         cr_assert_eq(ranks[i].status, TY_OK, "%s", ranks[i].error.message);
 }
 
-/* ---- What the simulator plays ------------------------------------------------------------ */
+/* ---- Traffic in the simulator ------------------------------------------------------------ */
 
 typedef struct traffic {
     double bytes[MOST][MOST]; /* [from][to], of COUNT floats */
-    uint32_t hosts, per_host; /* as exchanges by host see the members */
+    uint32_t hosts, per_host; /* layout of members for hierarchical collectives */
 } traffic;
 
 static ty_instruction_cost exchange_cost(const ty_plan *plan, const ty_cluster *cluster)
@@ -130,7 +130,7 @@ static traffic played(const ty_plan *plan)
 
 /* ---- Both -------------------------------------------------------------------------------- */
 
-/* Messages a member sends, each of one piece: as many as the simulator's rounds at chunk
+/* Messages that a member sends, of one chunk each: as many as the simulator's rounds at chunk
  * resolution. */
 static uint64_t messages_of(ty_algorithm algorithm, uint32_t n, const traffic *t)
 {
@@ -155,14 +155,15 @@ static void compare_pairs(const char *what, uint32_t n, const counted *counts, c
                 expect_bytes(what, from, to, (double)counts[from].bytes[to], t->bytes[from][to]);
 }
 
-/* To the own host's others, and to all others. */
+/* Compares the bytes to other members on the same host, and to all others. */
 static void compare_hosts(const char *what, uint32_t n, const uint32_t *hosts,
                           const counted *counts, const traffic *t)
 {
     for (uint32_t from = 0; from < n; from++) {
         double found[2] = {0}, expected[2] = {0};
         for (uint32_t to = 0; to < n; to++) {
-            /* Hosts with unequal members are looked at as if each member had one. */
+            /* Hosts with unequal numbers of members count as if each member had a host of its
+             * own. */
             const bool is_away = t->per_host == 1 || hosts[to] != hosts[from];
             found[is_away] += to == from ? 0 : (double)counts[from].bytes[to];
             expected[is_away] += to == from ? 0 : t->bytes[from][to];

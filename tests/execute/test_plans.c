@@ -1,8 +1,7 @@
-/* Every plan that the planner proposes for small networks on one to four devices runs and is right:
- * plans with a flush train as one rank does, those without or with late gradients as an emulation
- * of their staleness. In the quick form one plan of each strategy, on three
- * devices of one network only, and on four every other or every third pair of a schedule and what
- * is divided. */
+/* Every plan that the planner proposes for small models on one to four devices runs correctly.
+ * Plans with a flush train as one rank does; those without one, or with stale gradients, train as
+ * an emulation of their staleness. The quick form runs one plan of each strategy, on three devices
+ * with one model only; on four devices every second or third pair of schedule and layout. */
 #include "../quick.h"
 #include "candidate.h"
 #include "emulation.h"
@@ -104,7 +103,7 @@ static const subject moe = {
     false,
     false};
 
-/* What is divided beside layers and samples. */
+/* Dimensions other than pipeline and data parallelism. */
 static const ty_plan_dimensions dimensions[] = {
     {0},
     {.zero = 1},
@@ -175,7 +174,7 @@ typedef struct trial {
     reference references[MOST_REFERENCES];
     uint32_t reference_count;
     bool is_all;
-    /* plans, those of them with ranks, with rows, with staleness */
+    /* plans, those with TP, with rows, with staleness */
     uint32_t run_count, tp_size_of, row_count, late_count;
 } trial;
 
@@ -236,7 +235,7 @@ static void check_plan(trial *t, const char *what, const ty_plan *plan, double l
     ty_job_free(job);
 }
 
-/* ---- What the planner proposes ----------------------------------------------------------- */
+/* ---- The planner's proposals ----------------------------------------------------------- */
 
 static void check_candidate(trial *t, const search_question *q, const candidate *c,
                             double loss_of_exchange)
@@ -281,7 +280,8 @@ static void check_question(trial *t, const ty_cluster *cluster, ty_plan_options 
     candidate_list list = {0};
     ty_error error = {0};
 
-    /* Questions without sense are the planner's to refuse: ranks that do not divide, and so on. */
+    /* The planner refuses invalid queries: parallel sizes that do not divide the model, and so
+     * on. */
     if (ty_search_question_make(t->workload, cluster, NULL, options, &question, &error) != TY_OK)
         return;
     cr_assert_eq(ty_candidates_enumerate(&question, &list, &error), TY_OK, "%s", error.message);
@@ -313,15 +313,15 @@ static void check_dimensions(trial *t, const ty_cluster *cluster, ty_schedule sc
     }
 }
 
-/* Late gradients go with everything that has replicas and a flush; in the usual run with the
- * plainest of it. */
+/* Staleness combines with every layout that has replicas and a flush; the quick form tests it with
+ * the simplest one. */
 static bool is_late_enough(const trial *t, const ty_plan_dimensions *divided)
 {
     return t->is_all || (divided->recompute == TY_RECOMPUTE_NONE && divided->virtual_stages < 3 &&
                          divided->tensor_parallel < 4 && !divided->sequence_parallel);
 }
 
-/* Ranks, contexts or experts on as many devices as there are at most. */
+/* Tensor, context or expert parallelism on as many devices as possible. */
 static bool needs_all(const ty_plan_dimensions *divided)
 {
     return (divided->tensor_parallel > 1 ? divided->tensor_parallel : 1) *
@@ -336,7 +336,7 @@ static void check_ranks(trial *t, uint32_t ranks)
     ty_cluster *cluster = NULL;
     ty_error error = {0};
 
-    /* Of the pairs on four ranks, which have been run on two, too. */
+    /* A subset of the pairs on four ranks, since all ran on two ranks, too. */
     const int every = t->subject == &mlp || t->subject->has_rows ? 3 : 4;
 
     snprintf(text, sizeof text, "host:1 gpu:%u @t4 pcie3 eth10", ranks);

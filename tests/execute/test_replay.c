@@ -1,6 +1,6 @@
-/* Plans played without devices: workloads of opaque layers, schedules, compressors and shards that
- * no other backend here has all of. What goes over the network is what the program says, byte for
- * byte; that instructions take their time is looked at from below, never from above. */
+/* Plans replayed without devices: workloads of opaque layers, schedules, compressors and shards
+ * that no other backend here supports together. Messages match the program byte for byte. Times of
+ * instructions are checked as lower bounds only. */
 #include "interpreter_state.h"
 #include "plans.h"
 #include "rank_threads.h"
@@ -18,11 +18,13 @@ typedef struct counted {
     wrapped_transport wrapped;
     const ty_job *job;
     uint64_t transfer_bytes, bucket_bytes;
-    uint64_t parallel_bytes[TY_PARALLELISM_COUNT]; /* inside passes, between ranks that differ so */
+    uint64_t parallel_bytes[TY_PARALLELISM_COUNT]; /* inside passes, between ranks that differ in
+                                                    * this kind only */
     uint32_t stray_count;                          /* messages inside passes between others */
 } counted;
 
-/* The kind of ranks that alone tells two processes of a rank apart; TY_PARALLELISM_COUNT: none. */
+/* The only kind of parallel rank in which two ranks of a stage replica differ;
+ * TY_PARALLELISM_COUNT: none. */
 static ty_parallelism kind_between(const ty_plan *plan, uint32_t from, uint32_t to)
 {
     const uint32_t width = ty_plan_replica_ranks(plan);
@@ -83,8 +85,8 @@ static void run_ranks(const char *what, const ty_job *job, counted *counts)
 
 /* ---- Jobs -------------------------------------------------------------------------------- */
 
-/* The plan's predicted times less those of exchanges inside passes, as `trainyard run --backend
- * replay` puts them into a job. */
+/* The plan's predicted times without those of collectives inside passes, as `trainyard run
+ * --backend replay` sets them in a job. */
 static void times_add(ty_job *job)
 {
     ty_cluster *cluster = NULL;
@@ -120,7 +122,7 @@ static ty_job *replay_job(const char *workload, const plan_shape *shape, const c
     return replay_of(make_plan(workload, shape), directory);
 }
 
-/* ---- What a step must send --------------------------------------------------------------- */
+/* All n members together. */
 
 /* Of all n members together. */
 static uint64_t collective_bytes(ty_collective_kind kind, uint64_t n, uint64_t bytes)
@@ -132,7 +134,7 @@ static uint64_t collective_bytes(ty_collective_kind kind, uint64_t n, uint64_t b
     return (n - 1) * bytes; /* reduce-scatter, all-to-all */
 }
 
-/* Of all groups that exchange a bucket. */
+/* Over all groups that reduce a bucket. */
 static uint64_t exchange_bytes(const ty_plan *plan, const ty_instruction *exchange)
 {
     const ty_bucket *bucket = &plan->buckets[exchange->bucket];
@@ -155,7 +157,7 @@ static bool finds_product(const ty_plan *plan, uint32_t layer)
     return found;
 }
 
-/* Of all ranks of a stage replica, inside one instruction. */
+/* Over all ranks of a stage replica, inside one instruction. */
 static void add_inside(const ty_plan *plan, const ty_instruction *in,
                        uint64_t bytes[TY_PARALLELISM_COUNT])
 {
@@ -184,8 +186,8 @@ static void add_inside(const ty_plan *plan, const ty_instruction *in,
     }
 }
 
-/* Each exchange is in the programs of all its members' pipeline ranks; it is counted at the first.
- */
+/* Each collective is in the programs of all its members' pipeline ranks; it is counted at the
+ * first. */
 static bool is_first_pipeline_rank(const ty_plan *plan, const ty_bucket *bucket,
                                    uint32_t pipeline_rank)
 {
@@ -216,7 +218,7 @@ static void expected_bytes(const ty_job *job, uint64_t *transfers, uint64_t *buc
 
 /* ---- Checks ------------------------------------------------------------------------------ */
 
-/* The busiest rank's compute stream: no step can be shorter. */
+/* The busiest rank's compute stream: a lower bound of the step time. */
 static double least_step_s(const ty_job *job)
 {
     double longest = 0;
@@ -291,7 +293,7 @@ static void check_bytes(const char *what, const ty_job *job)
     }
 }
 
-/* Plays a job and frees it. */
+/* Replays a job and frees it. */
 static void check_job(const char *what, ty_job *job)
 {
     check_bytes(what, job);
@@ -400,9 +402,9 @@ Test(replay, every_compressor_and_algorithm)
     directory_remove(directory);
 }
 
-/* What no CPU would train in a test: GPT-2 on two stages. */
-/* What rows take follows from the tokens of a step: a replay and a training send what the program
- * says, byte for byte. */
+/* Too large to train on a CPU in a test: GPT-2 on two stages. */
+/* Row compression depends on the tokens of a step: a replay and a training run send the program's
+ * messages, byte for byte. */
 Test(replay, rows_replayed_and_trained)
 {
     static const char text[] =
@@ -444,7 +446,7 @@ Test(replay, gpt2_in_two_stages)
     check("gpt2", &shape);
 }
 
-/* ---- Ranks --------------------------------------------------------------------------------- */
+/* ---- Parallel ranks ------------------------------------------------------------------------ */
 
 #define SMALL_MOE                                                                                  \
     "{\"schema\": \"trainyard.zoo/1\", \"source\": \"a smaller one of the zoo's\","                \
@@ -486,7 +488,7 @@ static ty_plan *plan_of_ranks(const tp_shape *shape)
     return plan;
 }
 
-/* Ranks of all kinds tell each other inside passes what the plan says, and nobody else does. */
+/* TP, CP and EP ranks run the plan's collectives inside passes, and no others. */
 Test(replay, ranks_exchange_inside_passes)
 {
     static const tp_shape shapes[] = {

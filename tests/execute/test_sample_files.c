@@ -96,7 +96,7 @@ static void put(unsigned char **at, uint64_t value, int bytes)
         *(*at)++ = (unsigned char)(value >> (8 * i));
 }
 
-/* TOKENS tokens of so many bytes. */
+/* TOKENS tokens with the given number of bytes. */
 static size_t tokens_make(unsigned char *out, int bytes)
 {
     unsigned char *at = out;
@@ -358,7 +358,7 @@ static void classes_make(void)
     file_put(path_of("README"), "x", 1);
 }
 
-/* The image that a sample of a part is: every tenth is for testing. */
+/* The image of a sample in the training or test set: every tenth is for testing. */
 static void image_check(const ty_dataset *d, uint64_t sample, int image)
 {
     static const float mean[] = {0.485f, 0.456f, 0.406f}, deviation[] = {0.229f, 0.224f, 0.225f};
@@ -488,7 +488,7 @@ Test(sample_files, parts_in_folders_of_their_own, .init = folder_make, .fini = f
     network_free(w);
 }
 
-/* Cuts off the end of a file. */
+/* Truncates a file. */
 static void spoil(const char *path)
 {
     struct stat about;
@@ -526,7 +526,7 @@ Test(sample_files, bad_samples, .init = folder_make, .fini = folder_remove)
                     status = ty_dataset_sample(d, s, input, NULL, NULL, &error);
                 }
             cr_assert_eq(status, most < 3 ? TY_EPARSE : TY_OK, "%u", most);
-            if (most == 3) { /* the next one stands in */
+            if (most == 3) { /* the next one replaces it */
                 image_check(d, 5, 7);
                 image_check(d, 6, 7);
                 image_check(d, 15, 17);

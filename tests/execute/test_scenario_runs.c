@@ -1,6 +1,6 @@
 /*
  * Scenarios that the worker runs: a teacher that follows its student, populations in corridors, and
- * actors that play there for learners, each against plain arithmetic, and divided among replicas
+ * actors that play there for learners. Each against plain arithmetic, and on several replicas
  * against one rank.
  */
 #include "outcome.h"
@@ -118,7 +118,7 @@ static void row_load(const ty_dataset *dataset, const ty_plan *plan, uint64_t po
         input[i] = (double)row[i];
 }
 
-/* What the test set says of the teacher: the first half of what the loss reads. */
+/* Test results of the teacher: the first half of the loss input. */
 static void test_set_expect(const ty_plan *plan, const char *data, reference *r,
                             const ty_evaluation *found)
 {
@@ -158,7 +158,7 @@ static void test_set_expect(const ty_plan *plan, const char *data, reference *r,
     ty_dataset_close(dataset);
 }
 
-/* Losses, weights of both networks, and what the teacher makes of the test set, in doubles. */
+/* Losses, weights of both models, and the teacher's test results, in doubles. */
 Test(scenario_runs, a_teacher_by_definition)
 {
     enum { STEPS = 6, BATCH = 24, ROW = 2 * 28 * 28 };
@@ -250,7 +250,8 @@ Test(scenario_runs, few_labels)
     directory_remove(directory);
 }
 
-/* Every pixel of a view is the image's one so many rows and columns away, or its edge's. */
+/* Every pixel of a view is the image's pixel displaced by the given rows and columns, or the
+ * nearest edge pixel. */
 static bool is_displaced(const float *view, const float *image, int down, int right)
 {
     for (int y = 0; y < 28; y++)
@@ -330,7 +331,7 @@ Test(scenario_runs, corridors)
         cr_expect_geq(straight_on, 4);
         cr_expect_float_eq(corridor_score(&c), 1 - CORRIDOR_PENALTY, 1e-12);
         cr_expect_eq(c.heading, 0);
-        /* Back in the middle, it goes on, and in circles it does not get far. */
+        /* Back in the middle, it continues; in circles it does not get far. */
         for (uint32_t step = 0; step < 200; step++)
             corridor_step(&c, 2);
         cr_expect_lt(corridor_score(&c), 0.3);
@@ -349,7 +350,8 @@ Test(scenario_runs, corridors)
 
 static const char steered[] = POPULATION("40", "\"deviation\": 0.2,", "3");
 
-/* Whoever plays a member, it plays the same, and all learn from all of them in one order. */
+/* A member plays the same on any replica, and all replicas learn from all members in the same
+ * order. */
 Test(scenario_runs, a_population_of_replicas)
 {
     static const plan_shape alone = {.name = "one rank",
@@ -370,7 +372,7 @@ Test(scenario_runs, a_population_of_replicas)
     for (size_t i = 0; i < sizeof shapes / sizeof *shapes; i++) {
         outcome found = run_plan(steered, &shapes[i], 10);
 
-        /* Sums of losses alone are of another order. */
+        /* Only sums of losses are in another order. */
         compare_gradients(shapes[i].name, &found, &expected, 0);
         compare_losses(shapes[i].name, &found, &expected, 1e-12);
         outcome_free(&found);
@@ -419,7 +421,7 @@ static int ascending(const void *a, const void *b)
     return x < y ? -1 : x > y;
 }
 
-/* (rank - (n - 1) / 2) / (n - 1), ranks from sorting; equal scores share the mean of theirs. */
+/* (rank - (n - 1) / 2) / (n - 1), ranks by sorting; equal scores share their mean rank. */
 static double centred_rank(const double *scores, uint32_t count, double score)
 {
     double sorted[24], sum = 0;
@@ -505,7 +507,7 @@ Test(scenario_runs, a_population_by_definition)
     directory_remove(directory);
 }
 
-/* What the worker cannot play is refused with the reason. */
+/* Populations that the worker cannot run are refused with the reason. */
 Test(scenario_runs, populations_that_are_refused)
 {
     static const struct {
@@ -543,8 +545,8 @@ Test(scenario_runs, populations_that_are_refused)
 
 /* ---- Streams ----------------------------------------------------------------------------- */
 
-/* What robots see and how the driver steers there: distances as bytes, turns to where there is more
- * room; drives of the test are none of those that are trained on. */
+/* The robots' input and the driver's steering: distances as bytes, turns toward the larger free
+ * space; the test drives are not among the training drives. */
 Test(scenario_runs, what_robots_see)
 {
     ty_workload *w = open_workload("corridor-navigation");
@@ -586,8 +588,8 @@ Test(scenario_runs, what_robots_see)
     "\"learning_rate\": 0.1, \"momentum\": 0.9, \"weight_decay\": 0}, \"layers\": [{\"kind\":"     \
     "\"linear\", \"out_features\": 3}, {\"kind\": \"softmax_cross_entropy\"}]}"
 
-/* Samples come no faster than their source makes them, and all at once where it has no pace; what
- * is learnt is the same. */
+/* Samples arrive at the rate of their source, and immediately if it has none; the results are the
+ * same. */
 Test(scenario_runs, sources_have_their_pace)
 {
     static const plan_shape shape = {.name = "two robots",
@@ -653,7 +655,7 @@ static void go_on_compare(const char *workload, const plan_shape *shape)
     ty_run_free(runs[1]);
 }
 
-/* What goes on from a checkpoint goes on as if it had not been cut, teacher and noise included. */
+/* A run resumed from a checkpoint continues without a difference, teacher and noise included. */
 Test(scenario_runs, checkpoints)
 {
     static const plan_shape shape = {.name = "a teacher of 2",
@@ -685,7 +687,7 @@ Test(scenario_runs, checkpoints)
 
 static const char played[] = PLAYED("40", "corridor");
 
-/* Whoever plays, and however many learn: the same episodes and, but for the order of sums, the same
+/* For any number of actors and learners: the same episodes and, up to the order of sums, the same
  * weights. */
 Test(scenario_runs, actors_and_learners)
 {
@@ -733,7 +735,7 @@ Test(scenario_runs, actors_and_learners)
     outcome_free(&expected);
 }
 
-/* The number of actors and learners makes no difference with a lag either. */
+/* With staleness, too, the results do not depend on the number of actors and learners. */
 Test(scenario_runs, actors_that_lag)
 {
     for (uint32_t lag = 1; lag <= 2; lag++) {
@@ -766,7 +768,7 @@ enum {
     PLAYED_WEIGHTS = 9 * 7 + 7 + 7 * 3 + 3
 };
 
-/* What the units say, and probabilities. */
+/* The outputs of the units, and probabilities. */
 static void plain_chances(const double *w, const float *rays, double *hidden, double *chances)
 {
     double sum = 0;
@@ -807,7 +809,7 @@ static double plain_play(const ty_plan *plan, const double *w, uint32_t step, ui
     return corridor_score(&c);
 }
 
-/* Of a micro-batch: weighted means of what is ahead, standardised. */
+/* Advantages of a micro-batch: weighted means of future rewards, standardized. */
 static void plain_advantages(plain_step *steps)
 {
     const uint32_t all = PLAYED_MICRO * PLAYED_STEPS;
@@ -852,8 +854,8 @@ static void plain_gradient(const double *w, const plain_step *s, double *gradien
     }
 }
 
-/* REINFORCE in doubles, with the rule of which weights play which step: those behind step k - 1 -
- * lag, or behind the last test. */
+/* REINFORCE in doubles. Step k plays with the weights after step k - 1 - lag, or after the last
+ * test. */
 static void expect_by_definition(const plan_shape *shape)
 {
     enum { STEPS = 8, TEST_EVERY = 4 };
@@ -866,7 +868,7 @@ static void expect_by_definition(const plan_shape *shape)
                                       .slots = 1,
                                       .seed = plan->seed,
                                       .tied_layer = TY_NO_LAYER};
-    static double weights[STEPS + 1][PLAYED_WEIGHTS]; /* behind so many steps */
+    static double weights[STEPS + 1][PLAYED_WEIGHTS]; /* after each step */
     static plain_step steps_of[PLAYED_BATCH][PLAYED_STEPS];
     double speed[PLAYED_WEIGHTS] = {0}, tests = 0;
     ty_stage_device *device = NULL;
@@ -874,7 +876,7 @@ static void expect_by_definition(const plan_shape *shape)
 
     job->until.accuracy = 1;
     job->evaluate_every = TEST_EVERY;
-    ty_free(job->gradients); /* for which the first step would be a stretch of its own */
+    ty_free(job->gradients); /* it would force a checkpoint interval after the first step */
     job->gradients = NULL;
     found = outcome_of(job);
     cr_assert_eq(ty_device_cpu.open(&options, &device, NULL), TY_OK);
@@ -927,8 +929,8 @@ Test(scenario_runs, reinforcement_by_definition)
         expect_by_definition(&shapes[i]);
 }
 
-/* From a driver who touches walls all the time to one who passes all corridors that no step has
- * had. */
+/* From a driver that touches walls all the time to one that passes all corridors, none of which was
+ * in training. */
 Test(scenario_runs, reinforcement_learns)
 {
     static const plan_shape shape = {.name = "2 actors, lag 1",
@@ -954,7 +956,7 @@ Test(scenario_runs, reinforcement_learns)
     directory_remove(directory);
 }
 
-/* What the worker cannot play is refused with the reason, whoever would play it. */
+/* Episodes that the worker cannot run are refused with the reason, for any number of actors. */
 Test(scenario_runs, episodes_that_are_refused)
 {
     static const struct {

@@ -1,5 +1,5 @@
 /* Messages and collectives through shared memory, with threads for the ranks of a host: the cases
- * of every transport, and what this one promises besides. */
+ * of every transport, and the additional guarantees of this one. */
 #include "collective_cases.h"
 #include "rank_threads.h"
 #include "shared_memory.h"
@@ -68,7 +68,7 @@ typedef struct bits_case {
     float *found[BITS_RANKS];
 } bits_case;
 
-static const bits_case *bits_wanted; /* of all ranks */
+static const bits_case *bits_wanted; /* for all ranks */
 
 static ty_status bits_rank(ty_transport *t, ty_error *error)
 {
@@ -124,7 +124,7 @@ Test(shared_memory, sums_have_the_bits_of_plain_messages)
 
 /* ---- Flow control ------------------------------------------------------------------------ */
 
-enum { LONG_BYTES = 5 << 20, MANY = 300 }; /* more than all slots hold, of either size */
+enum { LONG_BYTES = 5 << 20, MANY = 300 }; /* more than all slots can store, of either size */
 
 static ty_status wait_for(ty_transport *t, ty_request *request, ty_error *error)
 {
@@ -137,8 +137,8 @@ static ty_status wait_for(ty_transport *t, ty_request *request, ty_error *error)
     return status;
 }
 
-/* Rank 0 sends more than fits to rank 1, which asks for it last; what rank 2 waits for must come
- * through meanwhile, and so must rank 1's short message from behind the long one. */
+/* Rank 0 sends more than fits to rank 1, which receives it last. Meanwhile rank 2's message must
+ * arrive, and so must rank 1's short message sent after the long one. */
 static ty_status congestion_case(ty_transport *t, ty_error *error)
 {
     unsigned char *sent = ty_alloc(1, LONG_BYTES), *received = ty_alloc(1, LONG_BYTES);
@@ -177,7 +177,7 @@ Test(shared_memory, a_long_message_holds_up_no_other)
     run_ranks(3, congestion_case);
 }
 
-/* More messages than a ring has room for, before the other side asks for the first. */
+/* More messages than fit in a ring, before the other side receives the first. */
 static ty_status many_case(ty_transport *t, ty_error *error)
 {
     ty_request *requests[MANY] = {NULL};
@@ -227,7 +227,8 @@ Test(shared_memory, a_message_of_the_wrong_size_is_refused)
     run_ranks(2, size_case);
 }
 
-/* Given up before, while and after they come, in any state; what is left is freed at the end. */
+/* Requests canceled before, during and after arrival, in any state; the rest is freed at the
+ * end. */
 static ty_status cancel_case(ty_transport *t, ty_error *error)
 {
     char *bytes = ty_alloc(1, LONG_BYTES);
@@ -263,8 +264,8 @@ Test(shared_memory, requests_can_be_given_up)
 
 /* ---- Bells ------------------------------------------------------------------------------- */
 
-/* Each sleep may only end by the bell; were a ring missed, a round would take its 100 ms, and the
- * whole half an hour. */
+/* Each sleep may only end by the bell. If a ring were missed, a round would take 100 ms and the
+ * test half an hour. */
 static ty_status ping_case(ty_transport *t, ty_error *error)
 {
     enum { ROUNDS = 20000 };
@@ -287,9 +288,9 @@ Test(shared_memory, no_ring_is_missed, .timeout = 100)
     run_ranks(2, ping_case);
 }
 
-/* ---- What ends it ------------------------------------------------------------------------ */
+/* ---- Failures ------------------------------------------------------------------------ */
 
-/* A rank in a process of its own, which is killed; the other waits for a message of it. */
+/* A rank in a process of its own is killed while the other waits for its message. */
 static void wait_for_killed(bool at_bell)
 {
     ty_shared_address addresses[2];

@@ -1,5 +1,5 @@
-/* Sleeping at the process's own sockets: what ends a sleep, what does not, and what the bell learns
- * from how sleeps ended. */
+/* Sleeping on the process's own sockets: the events that end a sleep, those that do not, and the
+ * bell's adaptation to how sleeps ended. */
 #include "socket_bell.h"
 
 #include <arpa/inet.h>
@@ -53,7 +53,7 @@ static double slept_s(ty_socket_bell *bell, long quiet_ns, long longest_ns)
     return ty_now_s() - start_s;
 }
 
-/* What sockets have to say when they are first watched: that they may be written to. */
+/* Consumes the first events of newly watched sockets: they are writable. */
 static void first_news_take(ty_socket_bell *bell)
 {
     slept_s(bell, 0, SHORT_NS);

@@ -6,8 +6,8 @@
 #include <criterion/criterion.h>
 #include <math.h>
 
-/* What the device has: the model's weights, gradients and activations, and of its communication the
- * gradients of what crosses the cuts; staging of messages is the transport's. */
+/* Memory of the device: the model's weights, gradients and activations, and of its communication
+ * the gradients at the cuts. The transport owns the staging of messages. */
 static double device_share(const ty_plan *plan, uint32_t stage, const ty_memory_use *use)
 {
     const double buffers = 2; /* for what comes, and for what goes */
@@ -66,7 +66,7 @@ static double parallel_bytes(const ty_plan *plan, const ty_program *program, uin
     return bytes;
 }
 
-/* Of the rank that has most. */
+/* Maximum over the ranks. */
 static double worker_bytes(const ty_plan *plan, const ty_program *program, uint32_t stage)
 {
     double most = 0;
@@ -162,13 +162,13 @@ static const char transformer[] =
 static const char experts[] = EXPERTS("");
 static const char shared_experts[] = EXPERTS("\"shared_features\": 96, ");
 
-/* What backward in two parts keeps from the first to the second is as large as the activations. */
+/* Data stored between the two parts of a backward pass is as large as the activations. */
 Test(stage_memory, is_what_the_worker_allocates)
 {
     static const struct {
         const char *workload;
         double tolerance;
-        plan_shape one, two; /* backward in one part, and in two */
+        plan_shape one, two; /* backward in one part, and in two parts */
     } rows[] = {
         {"mlp",
          0.03,
@@ -227,10 +227,9 @@ Test(stage_memory, is_what_the_worker_allocates)
     compare(transformer, &more_in_flight, 0.1);
 }
 
-/* Recomputing of each kind, with four micro-batches in flight. What is not in the model of LeNet's
- * convolutions, which are small: that oneDNN fills their channels up to whole vectors, and that
- * what they pool themselves is kept where only norms, activation functions or every other product
- * are made again. */
+/* Each kind of recomputation, with four micro-batches in flight. The model omits two effects for
+ * LeNet's small convolutions: oneDNN pads their channels to full vectors, and it stores the pooled
+ * inputs if only norms, activation functions or every second product are recomputed. */
 Test(stage_memory, is_what_the_worker_allocates_to_recompute)
 {
     static const char resnet18[] =

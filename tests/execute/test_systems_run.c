@@ -1,5 +1,5 @@
-/* What each known system would do with a small network on two and three ranks is planned, simulated
- * and run; what is run is right: with a flush one rank's training, without its emulation. */
+/* The plan of each known system for a small model on two and three ranks is planned, simulated and
+ * run. With a flush the run equals training on one rank, otherwise its emulation. */
 #include "emulation.h"
 #include "outcome.h"
 #include "plans.h"
@@ -22,7 +22,7 @@ static const subject subjects[] = {
     {"mlp", "host:3 gpu:1 @t4 pcie3 eth10", 1e-4},
 };
 
-/* What rounding to 16 bits may do to the loss of few steps: a half has 11 significant bits. */
+/* Effect of rounding to 16 bits on the loss of a few steps: a half has 11 significant bits. */
 static const double half_tolerance = 4.0 / 2048;
 
 static bool is_compressed(const ty_plan *plan)

@@ -8,7 +8,7 @@
 #include <string.h>
 #include <time.h>
 
-/* Results in `ranks`. */
+/* Stores results in `ranks`. */
 static void run_ranks(uint32_t size, rank_function function, rank_thread *ranks)
 {
     ty_transport *transports[RANK_THREADS_MOST];
@@ -151,7 +151,7 @@ Test(transport, backoff_looks_again_first_and_stays_short)
     cr_assert_eq(last, 50000);
 }
 
-/* ---- What a profile makes of a slow network ------------------------------------------------- */
+/* ---- Profile of a slow network ------------------------------------------------- */
 
 typedef ty_status (*send_function)(ty_transport *transport, uint32_t to, uint32_t tag,
                                    const void *buffer, uint64_t bytes, ty_request **out,
@@ -189,7 +189,7 @@ static ty_status profile_transfers(ty_transport *transport, ty_error *error)
     return status;
 }
 
-/* Once to see how long it takes, and once more: there and back each. */
+/* Once to estimate the duration, and once to measure: two messages each. */
 Test(transport, slow_transfers_are_timed_once)
 {
     run_all_well(2, profile_transfers);

@@ -1,5 +1,5 @@
-/* Networks as they are deployed: a variant's matrices and bytes against plain arithmetic, and what
- * a run says of its variant against a run of the weights that plain arithmetic makes. */
+/* Models as they are deployed: a variant's matrices and bytes against plain arithmetic, and a run's
+ * report of its variant against a run with weights from plain arithmetic. */
 #include "outcome.h"
 #include "plans.h"
 #include "safetensors.h"
@@ -37,7 +37,7 @@ static double half_of(double value)
     return nearbyint(value / unit) * unit;
 }
 
-/* Returns the bytes of the matrix: what is kept, scales, and which are kept. */
+/* Returns the bytes of the matrix: stored weights, scales, and indices of the stored weights. */
 static uint64_t plain_variant(const ty_variant *v, uint64_t rows, uint64_t columns, float *weights)
 {
     const uint64_t count = rows * columns, pruned = count * v->pruned_percent / 100;
@@ -132,8 +132,8 @@ enum { STEPS = 6 };
 static const plan_shape one_rank = {
     .name = "one rank", .replicas = {1}, .buckets = 1, .global_batch = 20, .micro_batch_size = 5};
 
-/* A run of the network with a variant, or without a device, from the weights of a file or the
- * seed's, which it changes or not. */
+/* A run of the model with a variant, or without a device, from the weights of a file or of the
+ * seed. It changes them or not. */
 typedef struct question {
     const char *network, *variant, *init, *save;
     bool is_still;
@@ -305,7 +305,7 @@ Test(variants, divided_plans_test_what_one_rank_does)
     directory_remove(directory);
 }
 
-/* An embedding that the output of another stage is tied to lies in both. */
+/* An embedding and the output layer of another stage that is tied to it: both are changed. */
 Test(variants, a_tied_matrix_of_two_stages)
 {
     static const plan_shape shapes[] = {

@@ -51,7 +51,7 @@ static void read_log(fixture *f)
         fclose(file);
 }
 
-/* Starts a command with both streams in the log, its arguments divided at blanks. */
+/* Starts a command with both streams in the log; blanks separate its arguments. */
 static pid_t start(const fixture *f, const char *command)
 {
     pid_t child = fork();
@@ -256,7 +256,7 @@ Test(worker, explains_itself)
     fixture_free(&f);
 }
 
-/* Waits until training is under way, told by the gradients of the first step. */
+/* Waits until training has started, which the gradients of the first step show. */
 static void wait_for_start(const fixture *f)
 {
     for (int i = 0; i < 600 && !ty_file_exists(f->job->gradients); i++)
@@ -284,7 +284,7 @@ static bool has_variable(int process, const char *variable)
     return false;
 }
 
-/* The process that is a rank of this job. */
+/* The process of a rank of this job. */
 static pid_t find_worker(const fixture *f, int rank)
 {
     char command[700], variable[64];
@@ -338,8 +338,8 @@ static void save_job(const fixture *f)
     cr_assert_eq(ty_job_save(f->job, f->job_path, &error), TY_OK, "%s", error.message);
 }
 
-/* Runs until there is a checkpoint behind step `step`, a little more, and kills one rank, so that
- * it meets a step or the writing of a checkpoint. */
+/* Runs until there is a checkpoint after step `step`, a little longer, and kills one rank during a
+ * step or during the writing of a checkpoint. */
 static void run_and_kill(fixture *f, const char *latest, uint32_t step, int rank)
 {
     pid_t child = start_ranks(f, 3, f->job_path);
@@ -353,8 +353,8 @@ static void run_and_kill(fixture *f, const char *latest, uint32_t step, int rank
     cr_assert(code > 0, "rank %d: exit %d: %s", rank, code, f->log);
 }
 
-/* Each rank is killed once, at any moment: the newest checkpoint is whole, and the run that goes on
- * from it is the one that was never killed. */
+/* Each rank is killed once, at a random moment. The newest checkpoint is complete, and the run
+ * resumed from it equals one that was never killed. */
 Test(worker, goes_on_after_kills)
 {
     enum { EVERY = 5 };
@@ -452,7 +452,7 @@ Test(worker, stops_after_a_step_when_interrupted)
     code = finish(&f, child, 20);
     cr_assert_eq(code, 130, "exit %d: %s", code, f.log);
     cr_assert_not_null(strstr(f.log, "stopped after "), "%s", f.log);
-    /* What it measured until then is kept. */
+    /* Measurements up to then are saved. */
     cr_assert_eq(ty_run_load(f.job->output, &run, &error), TY_OK, "%s", error.message);
     cr_assert(run->step_count > 0 && run->step_count < 100000 && run->wall_s > 0);
     cr_assert(run->timeline->step_count > 0 && run->timeline->step_count <= run->step_count);
@@ -461,7 +461,7 @@ Test(worker, stops_after_a_step_when_interrupted)
     fixture_free(&f);
 }
 
-/* All ranks see the loss overflow in the same step. */
+/* All ranks detect the overflow of the loss in the same step. */
 Test(worker, tells_a_diverging_loss)
 {
     fixture f = fixture_make(&pipeline, 50);
@@ -509,7 +509,7 @@ Test(worker, profiles_this_machine)
     cr_assert(profile->input_s_per_sample > 0);
     for (uint32_t i = 0; i + 1 < 8; i++)
         cr_assert(profile->transfer_times[i].seconds > 0);
-    /* Sixteen times the work takes longer, whatever else the machine does. */
+    /* Sixteen times the work takes longer under any load of the host. */
     for (uint32_t i = 0; i < 3; i++)
         cr_assert(profile->collective_times[i * 8 + 7].seconds >
                   profile->collective_times[i * 8 + 3].seconds);

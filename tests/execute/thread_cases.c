@@ -1,5 +1,5 @@
-/* What the thread sanitizer should see: transports, collectives and whole jobs with threads for
- * ranks, in a plain program, since Criterion's own processes do not start under that sanitizer. */
+/* Cases for the thread sanitizer: transports, collectives and complete jobs with threads for ranks.
+ * They are in a plain program, since Criterion's processes do not start under that sanitizer. */
 #include "collective_cases.h"
 #include "plans.h"
 #include "rank_threads.h"
@@ -17,7 +17,7 @@ static ty_status transport_cases(ty_transport *transport, ty_error *error)
     return status == TY_OK ? collective_cases_run(transport, error) : status;
 }
 
-/* An input thread makes the batches of a source that has its own pace, whatever cores there are. */
+/* A source with a fixed rate always has an input thread, for any number of cores. */
 static const double pace_s = 1e-6;
 
 static ty_status job_run(const char *workload, const plan_shape *shape, bool has_input_thread,
@@ -87,7 +87,7 @@ static const plan_shape of_inputs[] = {
      .buckets = 1, BATCH, .virtual_stages = 2},
 };
 
-/* All as late: they train alike. */
+/* All have the same staleness: they train alike. */
 static const plan_shape of_late[] = {
     {"data parallel 2, a step late", .replicas = {2}, .buckets = 3, BATCH, .staleness = 1},
     {"data parallel 3, all of top-k, a step late", .replicas = {3}, .buckets = 2, BATCH,
@@ -139,7 +139,7 @@ done:
 
 int main(void)
 {
-    static const uint32_t sizes[] = {2, 3, 5}; /* of groups of ranks */
+    static const uint32_t sizes[] = {2, 3, 5}; /* sizes of groups of ranks */
     ty_error error = {0};
     ty_status status;
 

@@ -1,9 +1,9 @@
 /* The cases of test_transport over MPI and over the memory of a host: started by CTest with mpirun,
  * each process one rank.
- *     transport_mpi_cases mpi|shared    which of the two must be what TRAINYARD_LINK asked for
- *     transport_mpi_cases sockets       MPI over TCP, whose sockets must wake who waits
- *     transport_mpi_cases mpi RANK      one rank may have no memory to share: all do without
- */
+ *
+ *     transport_mpi_cases mpi|shared    the link that TRAINYARD_LINK must have selected
+ *     transport_mpi_cases sockets       MPI over TCP, whose sockets must wake waiting ranks
+ *     transport_mpi_cases mpi RANK      one rank has no shared memory: all do without it */
 #include "collective_cases.h"
 
 #include <stdio.h>
@@ -22,8 +22,8 @@ static void memory_limit(const char *limited)
         perror("setrlimit");
 }
 
-/* Waits for messages that come late, over sockets: what was learnt of these must let it sleep
- * longer than one does who has to look. */
+/* Waits for messages that arrive late over sockets. After learning from these, it must sleep longer
+ * than a loop that polls. */
 static ty_status sockets_check(ty_transport *transport, ty_error *error)
 {
     enum { MESSAGES = 12, TAG = 3 };

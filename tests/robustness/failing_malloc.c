@@ -52,7 +52,7 @@ bool memory_has_failed(void)
 
 #else
 
-/* glibc's own, for those who replace the others. */
+/* glibc's own malloc, for replacements that call it. */
 void *__libc_malloc(size_t size);
 void *__libc_calloc(size_t count, size_t size);
 void *__libc_realloc(void *block, size_t size);

@@ -22,16 +22,16 @@
 
 enum { MOST_ALLOCATIONS = 100000 };
 
-/* What is tried: reads (or writes) `text`. */
+/* A trial: reads (or writes) `text`. */
 typedef struct trial {
     const char *name;
-    const char *text; /* content of the file, or a line; NULL: none */
+    const char *text; /* content of the file, or a line; NULL: no file */
     size_t length;
     const void *object;
     bool is_long; /* one kind of failure is enough */
 } trial;
 
-/* What comes of it: one of these. */
+/* The possible outcomes. */
 typedef struct outcome {
     ty_workload *workload;
     ty_cluster *cluster;
@@ -457,7 +457,7 @@ Test(allocation, cluster_bisection)
     ty_cluster_free(cluster);
 }
 
-/* The project's own allocations alone: igraph counts automorphisms with GMP, which ends the program
+/* Only the project's own allocations: igraph counts automorphisms with GMP, which ends the program
  * when memory runs out. */
 Test(allocation, cluster_findings)
 {
@@ -481,7 +481,7 @@ Test(allocation, cluster_findings)
 
 /* ---- Files that are written -------------------------------------------------------------- */
 
-/* The one file there, or none: nothing temporary, nothing cut off. */
+/* The folder contains exactly that file or nothing: no temporary and no truncated file. */
 static void check_folder(const char *folder, const char *file, size_t length, bool is_there,
                          const char *name)
 {

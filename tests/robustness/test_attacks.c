@@ -18,7 +18,7 @@
 enum {
     DEPTH = 1000000,
     MOST_PER_BYTE = 40,        /* of the file, that a reader may take */
-    MOST_AT_LEAST = 24 << 20,  /* the catalogue and what libraries keep */
+    MOST_AT_LEAST = 24 << 20,  /* the catalogue and the libraries' caches */
     MOST_UNPACKED = 320 << 20, /* TY_GUNZIP_LIMIT and what goes with it */
     BOMB_BLOCKS = 10000,       /* of 1 MiB */
 };
@@ -30,7 +30,7 @@ typedef ty_status (*reader)(const char *bytes, size_t length, ty_error *error);
 static ty_status read_workload(const char *bytes, size_t length, ty_error *error)
 {
     ty_workload *workload = NULL;
-    char *terminated = malloc(length + 1); /* as ty_file_read gives it */
+    char *terminated = malloc(length + 1); /* terminated as by ty_file_read */
     ty_status status;
 
     cr_assert_not_null(terminated);
@@ -100,9 +100,9 @@ static ty_status read_file(const char *bytes, size_t length, ty_error *error)
     return status;
 }
 
-/* ---- What is expected -------------------------------------------------------------------- */
+/* ---- Expected results -------------------------------------------------------------------- */
 
-/* @param part of the message, or NULL */
+/* @param part of the expected message, or NULL */
 static void refuse(reader read, const char *what, const char *bytes, size_t length,
                    const char *part)
 {
@@ -159,7 +159,7 @@ static char *content(const char *path, size_t *length)
     return bytes;
 }
 
-/* What libraries allocate once for good is no leak. */
+/* One-time allocations of libraries are not leaks. */
 static void warm_up(void)
 {
     for (size_t i = 0; i < SAMPLE_COUNT; i++) {
@@ -208,7 +208,7 @@ Test(attacks, utf_16)
     }
 }
 
-/* A NUL after the file's first half; behind it the rest may say anything. */
+/* A NUL after the file's first half; the rest after it may be anything. */
 Test(attacks, nul)
 {
     for (size_t i = 0; i < SAMPLE_COUNT; i++) {
@@ -351,7 +351,7 @@ Test(attacks, aliases)
 
 /* ---- Numbers and keys -------------------------------------------------------------------- */
 
-/* One thing of a sample that is said otherwise. */
+/* One change of a sample. */
 typedef struct change {
     reader read;
     const char *path, *from, *to;
@@ -447,8 +447,8 @@ Test(attacks, keys_twice)
 
 /* ---- Bombs ------------------------------------------------------------------------------- */
 
-/* A gzip file of so many blocks of 1 MiB of one byte: a flushed block is whole bytes that can be
- * said again and again. */
+/* A gzip file of `blocks` blocks of 1 MiB of one byte: a flushed block ends at a byte boundary and
+ * can be repeated. */
 static char *make_bomb(char byte, size_t blocks, size_t *length)
 {
     enum { BLOCK = 1 << 20, HEADER = 10 };

@@ -1,4 +1,4 @@
-/* Every file of the shared samples is imported, or refused for the reason given here. */
+/* Every file of the shared samples is imported, or refused for the reason listed here. */
 #include "ty_topologies.h"
 #include "ty_workloads.h"
 
@@ -8,7 +8,7 @@
 #include <string.h>
 #include <sys/stat.h>
 
-/* What is not imported, by a part of its path, and a part of the reason. */
+/* A refused file, by a part of its path, and a part of the reason. */
 typedef struct refusal {
     const char *path, *reason;
 } refusal;
@@ -69,7 +69,7 @@ static void import_workload(const char *path)
     ty_error error = {0};
     ty_status status = ty_workload_import(path, NULL, &workload, NULL, &error);
 
-    if (strstr(path, "/kineto/") != NULL) { /* times, not a network */
+    if (strstr(path, "/kineto/") != NULL) { /* times, not a model */
         cr_assert_neq(status, TY_OK, "%s", path);
         cr_assert_not_null(strstr(error.message, "as a profile"), "%s", error.message);
         status = ty_profile_import_kineto(path, &profile, NULL, &error);
@@ -79,7 +79,7 @@ static void import_workload(const char *path)
     ty_profile_free(profile);
 }
 
-/* By itself, or with a host where the file says that it needs one. */
+/* Without a host, or with one if the file requires it. */
 static void import_cluster(const char *path)
 {
     static const char *const hosts[] = {NULL, "dgx-a100", "dgx1-v100", "dgx-h100", "g5.48xlarge"};
