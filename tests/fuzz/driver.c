@@ -1,10 +1,10 @@
 /*
- * Runs a fuzz target without libFuzzer: every file of the folders given, then mutations of them.
+ * Runs a fuzz target without libFuzzer: every file of the given folders, then mutations of them.
  *
  *   fuzz_json [--seed N] [--rounds N] [--keep FILE] FOLDER...
  *
- * The same seed gives the same inputs. With --keep each mutation is written to FILE before it
- * runs, so that after a crash FILE holds the culprit.
+ * The same seed gives the same inputs. With --keep each mutation is written to FILE before it runs,
+ * so that after a crash FILE contains the culprit.
  */
 #include "fuzz.h"
 
@@ -75,7 +75,7 @@ static size_t read_folder(const char *folder, input *seeds, size_t count)
     return count;
 }
 
-/* Replaces `removed` bytes at `at` by `length` others; nothing where there is no room. */
+/* Replaces `removed` bytes at `at` by `length` others; no change if they do not fit. */
 static void splice(input *to, size_t at, size_t removed, const uint8_t *bytes, size_t length)
 {
     if (removed > to->length - at)
@@ -106,7 +106,7 @@ static void mutate(input *to, const input *seeds, size_t count, uint64_t *random
     case 1:
         splice(to, at, size, &byte, 0);
         break;
-    case 2: /* a piece of a seed, in place of as much or between */
+    case 2: /* part of a seed, as a replacement or an insertion */
         if (size > other->length - from)
             size = other->length - from;
         splice(to, at, below(random, 2) * size, other->bytes + from, size);

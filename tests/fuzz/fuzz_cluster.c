@@ -1,4 +1,5 @@
-/* Cluster files (JSON): what is accepted holds, what is refused says what was expected. */
+/* Cluster files (JSON): an accepted file is valid, a refused one gets a message with the
+ * expectation. */
 #include "cluster_fuzz.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *bytes, size_t length)

@@ -1,6 +1,5 @@
-/* What is done with a plan that could be read: launch files of every target, the report, what is
- * printed, the comparison with a run, the job as the worker reads it. All give an answer or a
- * reason, and what they give can be read. */
+/* Consumers of a valid plan: launch files of every target, the report, printed text, the comparison
+ * with a run, the job for the worker. Each gives a result that can be read, or a reason. */
 #include "fuzz.h"
 #include "ty_planner.h"
 #include "ty_reports.h"

@@ -1,6 +1,5 @@
-/* One-line descriptions of clusters: what is accepted holds, what is refused says what was
- * expected.
- */
+/* One-line descriptions of clusters: an accepted one is valid, a refused one gets a message with
+ * the expectation. */
 #include "build.h"
 #include "cluster_fuzz.h"
 

@@ -6,7 +6,7 @@
 #include <string.h>
 #include <zlib.h>
 
-/* What packing and unpacking again must give. */
+/* Compressing and decompressing gives the input. */
 static void check_again(const char *bytes, size_t length)
 {
     z_stream stream = {0};

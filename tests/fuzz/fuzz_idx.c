@@ -1,4 +1,4 @@
-/* IDX files: what is accepted is exactly as long as its header says. */
+/* IDX files: an accepted file has exactly the length that its header states. */
 #include "dataset.h"
 #include "fuzz.h"
 

@@ -1,11 +1,11 @@
-/* What is read as JSON is written as text that reads as the same; what is refused says why. */
+/* Accepted JSON survives a round trip; a refusal has a reason. */
 #include "fuzz.h"
 #include "ty_base.h"
 #include "ty_json.h"
 
 #include <string.h>
 
-/* Every value can be asked for anything. */
+/* Every value supports every query. */
 static void visit(const ty_json *value)
 {
     char place[TY_JSON_PLACE_SIZE];

@@ -1,4 +1,4 @@
-/* Traces: what is accepted is a profile that is written and read again. */
+/* Traces: an accepted one is a profile that survives a round trip. */
 #include "fuzz.h"
 #include "ty_workloads.h"
 

@@ -1,5 +1,5 @@
-/* What is read as a plan holds, and is the same after writing and reading; stage replicas and
-   buckets of it can be asked for. */
+/* An accepted plan is valid and survives a round trip; its stage replicas and buckets can be
+ * queried. */
 #include "fuzz.h"
 #include "ty_base.h"
 #include "ty_plan.h"

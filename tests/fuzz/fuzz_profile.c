@@ -1,4 +1,4 @@
-/* What is read as a profile is the same after writing and reading, and answers with times. */
+/* An accepted profile survives a round trip, and its queries return times. */
 #include "fuzz.h"
 #include "ty_base.h"
 #include "ty_profile.h"

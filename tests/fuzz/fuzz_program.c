@@ -1,7 +1,7 @@
 /*
- * Input: {"plan": ..., "program": ...}. A program that the check lets pass is walked to its end by
- * the plainest walk there is; one that it says is deadlocked is not. The program's digest is
- * put right first, so that mutations get past it.
+ * Input: {"plan": ..., "program": ...}. If the check accepts a program, the simplest execution
+ * reaches its end; if it reports a deadlock, the execution does not. The program's digest is
+ * corrected first, so that mutations pass it.
  */
 #include "fuzz.h"
 #include "ty_core.h"
@@ -11,8 +11,8 @@
 
 enum { MAX_EVENTS = 20000 };
 
-/* ---- The plain walk: sweep over all instructions of all stage replicas until nothing moves.
- * ---------- */
+/* ---- The simplest execution: sweep over all instructions of all stage replicas until none can
+ * run. ---------- */
 
 typedef struct sweep {
     const ty_plan *plan;

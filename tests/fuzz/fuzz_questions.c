@@ -1,6 +1,6 @@
-/* Questions to the planner, as `plan` and the rows of `whatif` ask them: of workloads and clusters
- * that could be read, or in lines, "fix tp=2", "vary hosts=2". There is a plan that can be written
- * and read again, or a reason. */
+/* Queries to the planner, as in `plan` and the rows of `whatif`: with valid workloads and clusters,
+ * or in lines, "fix tp=2", "vary hosts=2". The result is a plan that survives a round trip, or a
+ * reason. */
 #include "fuzz.h"
 #include "ty_planner.h"
 #include "vary.h"
@@ -21,7 +21,7 @@ enum {
     CLUSTERS = sizeof clusters / sizeof *clusters
 };
 
-/* Whoever asks has no more patience than so many looks. */
+/* Interrupts after MOST_LOOKS calls. */
 static bool should_stop(void *context)
 {
     uint32_t *looks = context;
@@ -126,7 +126,7 @@ done:
 
 /* ---- Lines ---------------------------------------------------------------------------------- */
 
-/* Neither files nor this machine, and nothing of thousands. */
+/* No files, not this host, and no number in the thousands. */
 static bool is_asked(const char *text)
 {
     size_t digits = 0;

@@ -1,4 +1,4 @@
-/* Files of measurements: what is read keeps what it promises, and is scored without harm. */
+/* Files of measurements: accepted ones are valid, and can be scored without errors. */
 #include "fuzz.h"
 #include "validate/asked.h"
 

@@ -1,4 +1,4 @@
-/* Jobs, runs and timelines, told apart by their schema: what is read keeps what it promises. */
+/* Jobs, runs and timelines, distinguished by their schema: accepted ones are valid. */
 #include "fuzz.h"
 #include "ty_core.h"
 

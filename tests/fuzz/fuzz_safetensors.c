@@ -1,4 +1,4 @@
-/* Safetensors: tensors of what is accepted cover all data behind the header, each byte once. */
+/* Safetensors: tensors of an accepted file cover all data after the header, each byte once. */
 #include "fuzz.h"
 #include "safetensors.h"
 

@@ -1,6 +1,6 @@
-/* Programs, plans and platforms, valid and broken, for the simulator: it gives a timeline that
- * holds or a reason, and SimGrid's death or a hang is never one. The bytes decide a cluster, a plan
- * on it, a program that is a pipeline's but for some slips, costs and options. */
+/* Programs, plans and platforms, valid and broken, for the simulator: the result is a valid
+ * timeline or a reason, and never a crash of SimGrid or a hang. The bytes determine a cluster, a
+ * plan on it, a pipeline program with some mistakes, costs and options. */
 #include "fuzz.h"
 #include "ty_base.h"
 #include "ty_simulate.h"
@@ -10,7 +10,7 @@
 
 enum { MOST_STAGES = 4, MOST_REPLICAS = 8, MOST_BUCKETS = 6, MOST_WAITS = 4 };
 
-/* Bytes one after the other, zeros behind the end. */
+/* Reads bytes in order, zeros after the end. */
 typedef struct source {
     const uint8_t *bytes;
     size_t length, at;
@@ -22,7 +22,7 @@ static uint32_t take(source *from, uint32_t limit)
     return limit == 0 ? byte : byte % limit;
 }
 
-/* Once in so many. */
+/* True once in `often` calls. */
 static bool seldom(source *from, uint32_t often)
 {
     return take(from, 0) >= 256 - 256 / often;
@@ -100,7 +100,7 @@ static void make_plan(source *from, subject *s)
                         .buckets = s->buckets,
                         .tensor_parallel = counts[take(from, 3)],
                         .zero = seldom(from, 4) ? 1 + take(from, 3) : 0};
-    if (stride == 2) { /* ranks of the other kinds */
+    if (stride == 2) { /* context- or expert-parallel ranks */
         s->plan.context_parallel = s->plan.tensor_parallel;
         s->plan.tensor_parallel = 0;
     } else if (stride == 3) {
@@ -118,7 +118,8 @@ static void make_plan(source *from, subject *s)
             .replicas = is_even || s->plan.virtual_stages > 1 ? same : counts[take(from, 4)]};
         stage->devices = ty_alloc((size_t)stage->replicas * width, sizeof(uint32_t));
         MUST(stage->devices != NULL);
-        if (i >= ty_plan_pipeline_size(&s->plan)) { /* the same as of the pipeline rank's first */
+        if (i >= ty_plan_pipeline_size(&s->plan)) { /* the same as the pipeline rank's first
+                                                     * stage */
             memcpy(stage->devices, s->stages[i % ty_plan_pipeline_size(&s->plan)].devices,
                    (size_t)stage->replicas * width * sizeof(uint32_t));
             continue;
@@ -334,7 +335,7 @@ static void make_options(source *from, subject *s)
     s->options.slowdowns = s->slowdowns;
 }
 
-/* ---- What must hold ------------------------------------------------------------------------ */
+/* ---- Invariants ------------------------------------------------------------------------ */
 
 static void check_timeline(const subject *s, const ty_timeline *timeline)
 {

@@ -22,5 +22,5 @@ static bool names_thousands(const uint8_t *bytes, size_t length)
 
 #define SKIPS names_thousands
 #define FORMAT "slurm"
-#define HOST "jetson-nano" /* a device alone */
+#define HOST "jetson-nano" /* a single device */
 #include "cluster_import_fuzz.h"

@@ -1,4 +1,4 @@
-/* What is read as a stack is the same after writing, reading and copying. */
+/* An accepted framework file is the same after a round trip and after copying. */
 #include "fuzz.h"
 #include "ty_base.h"
 #include "ty_stack.h"

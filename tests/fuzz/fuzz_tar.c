@@ -1,4 +1,4 @@
-/* Tar: what is found lies within the file, and the walk ends. */
+/* Tar: entries are within the file, and the iteration ends. */
 #include "fuzz.h"
 #include "tar_entries.h"
 

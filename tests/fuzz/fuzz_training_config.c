@@ -1,5 +1,5 @@
-/* Configurations of training programs, with a model beside those that have none: what is accepted
- * has a workload that holds and a layout in words, and says the same when it is read again. */
+/* Configurations of training programs, with a model for those that have none. An accepted one has a
+ * valid workload and a described layout, and gives the same when it is read again. */
 #define _GNU_SOURCE /* memfd_create */
 #include "fuzz.h"
 #include "ty_training_config.h"

@@ -1,4 +1,4 @@
-/* What is read as a workload passes the check, and is the same after writing and reading. */
+/* An accepted workload passes the check and survives a round trip. */
 #include "fuzz.h"
 #include "ty_base.h"
 #include "ty_workload.h"

@@ -1,5 +1,5 @@
-/* Zoo files: whatever is accepted is a workload that holds, survives being written and read, and
- * has the same cuts by its graph and position by position. */
+/* Zoo files: an accepted one is a valid workload, survives a round trip, and has the same cuts by
+ * its graph as by a test of each layer. */
 #include "fuzz.h"
 #include "ty_workloads.h"
 #include "zoo.h"

@@ -5,8 +5,8 @@
 
 typedef cudnnBackendDescriptor_t descriptor;
 
-/* What is behind a norm and of one graph with it. Backward of a relu goes by a mask that forward
- * has written, as cuDNN's patterns have it. */
+/* Operations after a norm, in the same graph. Backward of a relu uses a mask that forward has
+ * written, as in cuDNN's patterns. */
 typedef struct norm {
     cudnnBackendNormMode_t mode;
     cuda_dnn_layout x, gain, statistics;
@@ -24,7 +24,7 @@ typedef struct tally {
 static descriptor tensor(cuda_dnn_graph *g, cudnnDataType_t type, const cuda_dnn_layout *at,
                          cuda_dnn_sort sort)
 {
-    return cuda_dnn_tensor(g, g->made_count, type, at, sort); /* numbers of their own */
+    return cuda_dnn_tensor(g, g->made_count, type, at, sort); /* a new identifier for each */
 }
 
 static void pointwise(cuda_dnn_graph *g, cudnnPointwiseMode_t mode, descriptor a, descriptor b,
@@ -142,7 +142,7 @@ static ty_status plan(const cuda_dnn_target *target, const norm *n, bool is_forw
     return TY_OK;
 }
 
-/* ---- Norms of networks ---- */
+/* ---- Norms of models ---- */
 
 static void both_plan(tally *t, const char *name, const norm *n)
 {
@@ -174,7 +174,7 @@ static norm batch_norm_of(uint64_t images, const ty_shape *shape)
                   .statistics = cuda_dnn_channels_last(1, d[0], 1, 1)};
 }
 
-/* What lies behind layer `l`: the only layer that reads it, as long as that is right behind. */
+/* Finds the operations after layer `l`: the only layer that reads it, if it is the next one. */
 static void behind_find(const ty_workload *w, uint32_t l, norm *n)
 {
     n->has_other = l + 1 < w->layer_count && ty_workload_norm_of_sum(w, l + 1) == l;

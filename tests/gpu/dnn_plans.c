@@ -1,6 +1,6 @@
-/* Plans of the real cuDNN, for devices that are described to it: no GPU is needed, and nothing
- * runs. What layers of the zoo ask for it must take, in the memory that the backend allows; what is
- * known to be beyond it must be refused. cuDNN believes in a driver (driver_stand_in.cmake). */
+/* Plans of the real cuDNN for devices that are described to it: no GPU is needed, and nothing runs.
+ * Requests of the zoo's layers must be accepted within the backend's memory limit; known
+ * unsupported ones must be refused. A driver stand-in satisfies cuDNN (driver_stand_in.cmake). */
 #include "cuda_dnn.h"
 #include "dnn_norms.h"
 #include "emulator/dnn_mistakes.h"
@@ -105,7 +105,7 @@ static cuda_attention packed(uint64_t batch, uint64_t length, uint64_t heads, ui
                             .is_causal = is_causal};
 }
 
-/* Queries of one sequence, and behind them keys and values of another. */
+/* Queries of one sequence, followed by keys and values of another. */
 static cuda_attention apart(uint64_t batch, uint64_t queries, uint64_t keys, uint64_t heads,
                             uint64_t kv_heads, uint64_t size)
 {
@@ -184,7 +184,7 @@ static void attention_refuse(const cuda_dnn_target *target, const char *name, cu
     cuda_dnn_attention_free(made);
 }
 
-/* What the emulator's stand-in refuses cuDNN does, too. */
+/* cuDNN refuses the same calls as the emulator's stand-in. */
 static void mistakes_refuse(const cuda_dnn_target *target)
 {
     const cuda_dnn meddled = dnn_meddled(target->dnn);
@@ -211,7 +211,7 @@ static void mistakes_refuse(const cuda_dnn_target *target)
     dnn_plant(NULL);
 }
 
-/* The first attention of a network of the zoo, of which tensor-parallel ranks divide the heads. */
+/* The first attention of a zoo model, with the heads sharded over tensor-parallel ranks. */
 static void attention_of_zoo(const cuda_dnn_target *target, const char *device, const char *name,
                              uint64_t batch, uint64_t ranks)
 {
@@ -262,8 +262,9 @@ static cuda_dnn_convolution convolution_of(const ty_workload *w, uint32_t layer,
         .padding = {(int64_t)a[TY_PADDING_HEIGHT], (int64_t)a[TY_PADDING_WIDTH]}};
 }
 
-/* Plans of one shape in every pass, the data's also where it adds, unless it is of the network's
- * own images. @return the most bytes of any */
+/* Plans of one shape in every pass, for the data gradient also with accumulation, except for the
+ * model's input images.
+ * @return the largest workspace in bytes */
 static uint64_t convolution_plans(const cuda_dnn_target *target, const char *name, bool is_first,
                                   cuda_dnn_convolution c)
 {
@@ -295,9 +296,10 @@ static uint64_t convolution_plans(const cuda_dnn_target *target, const char *nam
     return most;
 }
 
-/* In each precision. Bytes of a network's largest layer are noted, those that cuDNN takes and
- * those that planners count, which may be so many more: partial sums are a bound; in TF32 Hopper's
- * engines copy less, and in fp16 some read three channels as they are. */
+/* In each precision. The workspace of a model's largest layer is recorded: cuDNN's and the
+ * planner's. The latter may exceed the former by this many bytes, since partial sums are an upper
+ * bound. In TF32 Hopper's engines copy less, and in fp16 some read three channels without
+ * padding. */
 static const struct {
     const char *name;
     ty_precision precision;
@@ -347,7 +349,7 @@ static void precisions_plan(const cuda_dnn_target *target, const char *what, boo
     }
 }
 
-/* What planners count is no less than what is taken, but for a hundredth, and not much more. */
+/* The planner's workspace is at least cuDNN's, up to 1 %, and not much more. */
 static void scratch_check(const char *name, const scratch *s)
 {
     for (int p = 0; p < PRECISIONS; p++) {
@@ -364,7 +366,7 @@ static void scratch_check(const char *name, const scratch *s)
     }
 }
 
-/* Every shape of a network once, channels last. */
+/* Every shape of a model once, channels last. */
 static void convolutions_of_zoo(const cuda_dnn_target *target, const char *device, const char *name,
                                 uint64_t batch)
 {
@@ -422,7 +424,7 @@ static cuda_dnn_conv *plan_of(const cuda_dnn_target *target, const cuda_dnn_conv
     return made;
 }
 
-/* What tensor cores read lies channels last: cuDNN copies planes. */
+/* Tensor cores read tensors with channels last: cuDNN copies planes. */
 static void layouts_compare(const cuda_dnn_target *target, const char *device)
 {
     static layout_of *const layouts[] = {planes, cuda_dnn_channels_last};
@@ -478,8 +480,8 @@ static uint32_t choice_of(const cuda_dnn_target *target, const cuda_dnn_convolut
     return choice;
 }
 
-/* cuDNN's first choices for floats have tensor cores, and for a first layer in halves they add in
- * 16 bits: neither is taken for what it is not asked for. */
+/* cuDNN's first choices for floats use tensor cores, and for a first layer in halves they
+ * accumulate in 16 bits. Neither is used unless requested. */
 static void precisions_check(const cuda_dnn_target *target)
 {
     cuda_dnn_convolution c = example(CUDA_TYPE_FLOAT, cuda_dnn_channels_last);
@@ -549,7 +551,7 @@ static void convolution_mistakes(const cuda_dnn_target *target)
     dnn_plant(NULL);
 }
 
-/* Networks, and images at a time. */
+/* Models, and images per micro-batch. */
 static const struct {
     const char *name;
     uint64_t batch;

@@ -1,5 +1,5 @@
-/* Attention by cuDNN and by our own kernels: gradients of both, who does it, and that the run's
- * record says so. */
+/* Attention by cuDNN and by our own kernels: gradients of both, the choice of implementation, and
+ * its entry in the run's record. */
 #include "gpu_cases.h"
 
 #include <stdio.h>
@@ -9,9 +9,10 @@
 #define SWITCH "TRAINYARD_CUDA_ATTENTION"
 #define BY_DNN ", attention by cuDNN "
 
-/* ---- Networks whose heads cuDNN takes ---- */
+/* ---- Models whose heads cuDNN supports ---- */
 
-/* Heads that share keys, positions, biases; then norms of queries and keys, and no order. */
+/* Grouped-query heads, rotary embeddings, biases; then norms of queries and keys, and no causal
+ * mask. */
 static ty_workload *make_wide(void)
 {
     ty_workload *w = network_new(TY_INPUT_TOKEN, 1, (uint64_t[]){21});
@@ -50,7 +51,7 @@ static ty_workload *make_narrow(void)
 
 /* ---- Gradients ---- */
 
-/* What a stage says of itself. */
+/* Checks a stage's description of itself. */
 static bool is_told(ty_stage_device *stage, const char *told)
 {
     const char *found = gpu->memory->describe(stage);
@@ -58,7 +59,7 @@ static bool is_told(ty_stage_device *stage, const char *told)
     return strstr(found, told) != NULL || wrong("found \"%s\", expected \"%s\"", found, told);
 }
 
-/* None is 0. */
+/* Makes all weights nonzero. */
 static void weights_change(ty_stage_device *one)
 {
     const uint64_t count = cpu->parameter_count(one);
@@ -94,7 +95,7 @@ typedef struct attention_case {
     const char *name;
     ty_workload *(*make)(void);
     ty_precision precision;
-    double tolerance; /* beside the CPU in fp32; between both kinds of kernels half of it */
+    double tolerance; /* against the CPU in fp32; half of it between both kinds of kernels */
 } attention_case;
 
 static const attention_case cases[] = {
@@ -142,7 +143,7 @@ static bool case_gradients(const attention_case *c)
     return is_right;
 }
 
-/* ---- Who does it ---- */
+/* ---- Choice of the implementation ---- */
 
 static bool told_by(ty_workload *(*make)(void), ty_precision precision, const char *asked,
                     const char *told)
@@ -178,7 +179,7 @@ static bool case_switch(void)
                    SWITCH ": found \"perhaps\", expected auto or own");
 }
 
-/* ---- In plans: two parts of backward, ranks that divide heads ---- */
+/* ---- In plans: two parts of backward, sharded heads ---- */
 
 #define GPT "gpt-tiny sequence=32", "gpt-tiny sequence=8"
 static const plan_case plans[] = {

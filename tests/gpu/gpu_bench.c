@@ -1,4 +1,4 @@
-/* Step times of one GPU by its own clock, without plan, input or start-up in them. */
+/* Step times of one GPU by its own clock, without a plan, input or start-up. */
 #include "gpu_cases.h"
 
 #include <dlfcn.h>

@@ -1,10 +1,10 @@
 /*
- * The program: `gpu_cases [--quick] [-o FILE] [--family F] [--from N] [--stop] [NAME...]`. One line
- * a case; exit code 1 when one failed, 77 where there is no GPU. The same program runs on the
- * emulator. FILE gets a line of JSON when a case begins and one when it is over, each written at
- * once: who reads it after a crash knows which case that was, and goes on behind it with --from.
- * --stop ends at the first failure, since a device that met one may fail all that follows. A NAME
- * is a part of cases' names, or, behind a "=", the whole of one.
+ * The program: `gpu_cases [--quick] [-o FILE] [--family F] [--from N] [--stop] [NAME...]`. Prints
+ * one line per case; exit code 1 if a case failed, 77 if there is no GPU. The same program runs on
+ * the emulator. FILE gets a line of JSON when a case begins and one when it ends, each written
+ * immediately. After a crash it names the case; --from continues after that. --stop ends at the
+ * first failure, since a device that failed once may fail all later cases. A NAME is a part of
+ * cases' names, or, after a "=", a complete name.
  */
 #include "gpu_cases.h"
 

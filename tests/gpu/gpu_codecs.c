@@ -1,7 +1,7 @@
-/* Compressors: the same members with the same gradients on the CPU and on the GPU. Bytes that are
- * sent, what is decoded and what is kept must be equal, bit for bit; PowerSGD's sums are in another
- * order. What compressors are known for is then the CPU's (tests/execute/test_codecs.c), and looked
- * at here where bits may differ. */
+/* Compressors: the same members with the same gradients on the CPU and on the GPU. Payloads,
+ * decoded gradients and residuals must be equal, bit for bit; PowerSGD's sums have another order.
+ * Tests of the CPU cover the properties of compressors (tests/execute/test_codecs.c). This file
+ * repeats them where bits may differ. */
 #include "gpu_cases.h"
 
 #include "../execute/crowd.h"
@@ -52,8 +52,8 @@ typedef struct twins {
     float *on_device[MOST_MEMBERS];
 } twins;
 
-/* Rows: a matrix of 33 columns and something behind it. PowerSGD: one that is factored, one that is
- * too small to be, another one, and something around them. */
+/* Rows: a matrix of 33 columns and data after it. PowerSGD: one factored matrix, one too small for
+ * that, another factored one, and data around them. */
 static void matrices_set(twins *t)
 {
     ty_codec_options *o = &t->options;
@@ -64,7 +64,7 @@ static void matrices_set(twins *t)
         t->matrices[0] = (ty_bucket_matrix){0, t->count / (columns + 2) + 1, columns};
         o->matrix_count = 1;
         o->row_room = t->matrices[0].rows / 3 + 1;
-    } else if (t->matrices[0].rows > 0) { /* the case's own */
+    } else if (t->matrices[0].rows > 0) { /* the case's matrix */
         o->matrix_count = 1;
     } else if (t->count >= 2000) {
         t->matrices[0] = (ty_bucket_matrix){5, 31, t->count / 100};
@@ -199,7 +199,7 @@ static bool payload_compare(const twins *t, uint32_t member, const ty_collective
                     (const char *)expected->data + at, bytes);
 }
 
-/* What the devices' members exchange, in host memory; freed by exchange_end. */
+/* Options of the devices' members for a phase, in host memory; freed by exchange_end. */
 static bool exchange_begin(const twins *t, uint32_t phase, ty_collective_options *out)
 {
     ty_error error = {0};
@@ -275,7 +275,7 @@ static bool decoded_compare(const twins *t)
     return is_right;
 }
 
-/* ---- What is kept ------------------------------------------------------------------------ */
+/* ---- State ------------------------------------------------------------------------ */
 
 static bool piece_read(const twins *t, uint32_t piece, const void *data, uint64_t bytes, void *to)
 {
@@ -311,7 +311,7 @@ static bool state_compare(const twins *t, uint32_t member)
     return is_right;
 }
 
-/* A new compressor on the device goes on where the CPU's is, as from a checkpoint of it. */
+/* A new compressor on the device continues from the CPU's state, as from its checkpoint. */
 static bool state_move(twins *t, uint32_t member)
 {
     void *from = NULL, *to = NULL;
@@ -346,7 +346,7 @@ static bool memory_compare(const twins *t)
                                 t->options.row_room);
     expected = ty_compression_state_bytes(&t->compression, &extent, t->members) +
                ty_compression_payload_bytes(&t->compression, &extent, t->members);
-    /* Plans are of the steps behind a warm-up, which sends more. */
+    /* Plans describe the steps after a warm-up, which sends more. */
     return found == expected || (t->compression.warmup_steps > 0 && found > expected) ||
            wrong("%llu bytes are allocated, expected %llu", (unsigned long long)found,
                  (unsigned long long)expected);
@@ -396,7 +396,7 @@ static bool case_kind(ty_stage_device *stage, const char *spec, double tolerance
     return is_right;
 }
 
-/* One member of the device alone: `t` lacks the CPU's result. */
+/* Only the device's member: `t` lacks the CPU's result. */
 static bool device_step(const twins *t)
 {
     ty_error error = {0};
@@ -452,7 +452,7 @@ static bool case_specials(ty_stage_device *stage)
     return is_right;
 }
 
-/* ---- PowerSGD's own ---------------------------------------------------------------------- */
+/* ---- PowerSGD ---------------------------------------------------------------------- */
 
 enum { TALL = 40, WIDE = 70, RANK = 3 };
 
@@ -475,7 +475,7 @@ static bool orthonormal(const twins *t)
     return true;
 }
 
-/* A matrix of rank 3 comes through whole, and nothing of it is kept. */
+/* A matrix of rank 3 is decoded exactly and leaves no residual. */
 static bool low_rank_compare(twins *t)
 {
     float left[RANK * TALL], right[RANK * WIDE];

@@ -113,7 +113,7 @@ bool stage_open(const ty_device_backend *b, const ty_stage_options *o, ty_stage_
     return b->open(o, out, &error) == TY_OK || wrong("%s: %s", b->name, error.message);
 }
 
-/* Layer by layer, each segment behind its recompute. */
+/* Layer by layer, each segment after its recomputation. */
 static ty_status backward_in_segments(const ty_device_backend *b, ty_stage_device *stage,
                                       const ty_stage_options *o, uint32_t slot, ty_error *error)
 {

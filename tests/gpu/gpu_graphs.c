@@ -7,7 +7,7 @@
 #include <string.h>
 
 #define SWITCH "TRAINYARD_CUDA_GRAPHS"
-#define FAULT "TRAINYARD_EMULATED_FAULT" /* of the emulator; a GPU knows none */
+#define FAULT "TRAINYARD_EMULATED_FAULT" /* of the emulator; a GPU has none */
 
 bool graph_record_read(const ty_run *run, graph_record *out)
 {
@@ -31,7 +31,7 @@ typedef struct graph_case {
     plan_shape shape;
     const char *precision;
     uint32_t evaluate_every;
-    const char *given_up; /* why passes with exchanges of ranks in them are queued; NULL: none is */
+    const char *given_up; /* why passes with collectives are queued instead; NULL: none is */
 } graph_case;
 
 #define SMALL_GPT "gpt-tiny sequence=8"
@@ -105,7 +105,7 @@ static const graph_case plans[] = {
 };
 enum { PLANS = sizeof plans / sizeof *plans };
 
-/* Between emulated devices, whose ranks exchange as part of the graphs. */
+/* Between emulated devices, whose collectives are part of the graphs. */
 #define TWO_RANKS                                                                                  \
     {                                                                                              \
         .replicas = {1}, .buckets = 2, BATCH, .tp = 2                                              \
@@ -179,8 +179,8 @@ static const graph_case parallel_plans[] = {
 };
 enum { PARALLEL_PLANS = sizeof parallel_plans / sizeof *parallel_plans };
 
-/* One rank's graphs cannot be made: the other's are not used either. Kernels of NCCL would find no
- * room beside each other. */
+/* If one rank cannot create graphs, the other one does not use its own either: NCCL kernels would
+ * not fit next to each other. */
 static const struct {
     const char *variable, *value;
     graph_case plan;
@@ -264,7 +264,7 @@ typedef struct round_result {
     float *gradients; /* as they are before the update */
 } round_result;
 
-/* A batch, a loss scale and a set of weights of its own for every round. */
+/* Each round has another batch, loss scale and weight version. */
 static bool round_run(ty_stage_device *stage, const ty_stage_options *o, uint32_t round,
                       round_result *out)
 {
@@ -340,8 +340,8 @@ static void rounds_free(round_result *results)
         free(results[r].gradients);
 }
 
-/* 6 rounds of 4 passes; each is told apart by its slot and set of weights, so that the first two
- * rounds are queued, and what is left are graphs. */
+/* 6 rounds of 4 passes. Slot and weight version distinguish the passes, so that the first two
+ * rounds are queued and the rest are graphs. */
 static bool case_overflow(void)
 {
     round_result with[ROUNDS] = {0}, without[ROUNDS] = {0};
@@ -359,11 +359,11 @@ static bool case_overflow(void)
     return is_right;
 }
 
-/* ---- What cannot be recorded goes on as it is ---- */
+/* ---- Work that cannot be captured runs without graphs ---- */
 
 typedef struct fault_case {
     const char *name, *fault;
-    const char *told; /* in the reason that is given */
+    const char *told; /* in the reported reason */
 } fault_case;
 
 static const fault_case faults[] = {
@@ -394,7 +394,7 @@ static bool case_fault(const fault_case *c)
     return is_right;
 }
 
-/* The run's record tells, and the run is the same. */
+/* The run's record reports it, and the results are the same. */
 static bool case_fault_of_plan(void)
 {
     const graph_case *c = &plans[0];
@@ -425,7 +425,8 @@ static bool case_parallel_fault(const char *variable, const char *value, const g
     return is_right;
 }
 
-/* A rank whose graph is not launched ends the run on all: the others have launched theirs. */
+/* A rank that fails to launch its graph ends the run on all ranks, since the others have launched
+ * theirs. */
 static bool case_parallel_launch(void)
 {
     const graph_case c = {"graphs of lanes, one not launched", gpt_small, TWO_RANKS, NULL, 0, NULL};
@@ -473,7 +474,7 @@ static bool case_switch(void)
     return is_refused || wrong("found %.200s", error.message);
 }
 
-/* Faults can be asked of the emulator only. */
+/* Only the emulator can inject faults. */
 static bool is_emulated(void)
 {
     ty_workload *w = network_make_activations();

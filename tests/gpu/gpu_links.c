@@ -1,12 +1,11 @@
 /*
  * The link between devices, on emulated ones that have a stand-in for NCCL (emulator/nccl.cc):
  * small plans of every kind in many orders of completion, each drawn by a seed, and with a device
- * that is lost at any kernel. Whatever a GPU and NCCL may do in such an order, nothing hangs, and
- * gradients and losses are the CPU backend's. What the emulator finds wrong it prints as a line
- * with FAIL.
+ * that is lost at any kernel. In every order that a GPU and NCCL allow, nothing hangs, and
+ * gradients and losses are the CPU backend's. The emulator prints an error as a line with FAIL.
  *
- * TRAINYARD_LINK_ORDERS says how many orders each case "orders:" tries (8), or which (501-1000),
- * TRAINYARD_LOST_STRIDE at every how many-th kernel the device is lost.
+ * TRAINYARD_LINK_ORDERS is the number of orders that each case "orders:" tries (8), or their range
+ * (501-1000). TRAINYARD_LOST_STRIDE=N loses the device at every N-th kernel.
  */
 #include "../execute/rank_threads.h"
 #include "device_link.h"
@@ -26,7 +25,7 @@ const char gpt_small[] =
     "\"optimizer\": {\"kind\": \"sgd\", \"learning_rate\": 0.1, \"momentum\": 0.9,"
     "\"weight_decay\": 0}}";
 
-/* The same with an output of its own, whose gradient may travel as rows. */
+/* The same with an untied output layer, so that the embedding's gradient may be sent as rows. */
 static const char gpt_untied[] =
     "{\"schema\": \"trainyard.zoo/1\", \"name\": \"gpt-untied\", \"family\": \"transformer\","
     "\"source\": \"gpt-tiny.json\", \"blocks\": 1, \"features\": 8, \"heads\": 2,"
@@ -35,8 +34,8 @@ static const char gpt_untied[] =
     "\"optimizer\": {\"kind\": \"sgd\", \"learning_rate\": 0.1, \"momentum\": 0.9,"
     "\"weight_decay\": 0}}";
 
-/* Eight experts and two tokens a rank, each of which sees one: most of them, and some ranks, have
- * nothing to do. */
+/* Eight experts and two tokens per rank, each for one expert: most experts, and some ranks, have no
+ * work. */
 static const char mixture_idle[] =
     "{\"schema\": \"trainyard.zoo/1\", \"source\": \"mixtral-8x7b.json\", \"name\": "
     "\"mixture-idle\", \"family\": \"decoder\", \"blocks\": 1, \"features\": 16, \"heads\": 2, "
@@ -47,7 +46,8 @@ static const char mixture_idle[] =
 
 #define MLP mlp_small, mlp_small
 #define GPT gpt_small, gpt_small
-/* What is rounded, drawn or chosen may differ by a level where gradients do in their last bits. */
+/* Rounding, random draws and choices may differ by one level if gradients differ in their last
+ * bits. */
 #define CHOSEN NULL, 1e-2, 1e-3
 #define MLP_REPLICAS .replicas = {2}, .buckets = 2, BATCH
 #define COMPRESSED(kind_, ...)                                                                     \
@@ -100,7 +100,8 @@ static const plan_case plans[] = {
      EXACT,
      true},
     {"link mlp, ZeRO 1, 3 replicas", MLP, {THREE_REPLICAS, .zero = 1}, EXACT, true},
-    /* Passes read 16 bits, all of them; of the floats that are updated there is the share alone. */
+    /* Passes read 16-bit weights, unsharded; of the fp32 master weights each device has only its
+     * shard. */
     {"link mlp, ZeRO 2, 3 replicas, bf16, evaluated",
      MLP,
      {THREE_REPLICAS, .zero = 2},
@@ -110,7 +111,7 @@ static const plan_case plans[] = {
      true,
      2},
     {"link mlp, ZeRO 3, 1f1b 2+2", MLP, {MLP_TWICE, .zero = 3}, EXACT, true},
-    /* One micro-batch a replica: gradients are exchanged as they are made, bucket by bucket. */
+    /* One micro-batch per replica: gradients are reduced during backward, bucket by bucket. */
     {"link mlp, ZeRO 2, 3 replicas of one micro-batch",
      MLP,
      {.replicas = {3}, .buckets = 3, .global_batch = 12, .micro_batch_size = 4, .zero = 2},
@@ -370,14 +371,14 @@ static bool number_set(const char *name, const char *format, uint32_t a, uint32_
     return setenv(name, text, 1) == 0;
 }
 
-/* Whether the plan's own options say which way it went. */
+/* Whether the run's description names the link. */
 static bool is_linked(const ty_run *run)
 {
     return run->versions != NULL && strstr(run->versions, "link nccl") != NULL;
 }
 
-/* What ranks exchange is part of their passes' graphs, but between experts, or without room for
- * kernels beside those that wait. */
+/* Collectives of ranks are part of their passes' graphs, except between experts, or if no kernel
+ * fits next to one that waits. */
 static bool is_recorded(const plan_case *c, const ty_run *run)
 {
     const char *crowded = getenv("TRAINYARD_EMULATED_CROWDED");
@@ -476,8 +477,8 @@ static void number_add(uint64_t *hash, uint64_t number)
 }
 
 /* Instructions of all ranks, their order, dependencies and collectives, without layers and sizes.
- * TP, CP and EP ranks communicate inside passes as well: then also the kinds of the layers, and
- * whatever else changes passes. */
+ * TP, CP and EP ranks communicate inside passes as well: for these, also the kinds of the layers,
+ * and all else that changes passes. */
 static uint64_t instructions_hash(const plan_case *c)
 {
     plan_shape shape = c->shape;
@@ -490,7 +491,7 @@ static uint64_t instructions_hash(const plan_case *c)
     plan = make_plan(c->workload, &shape);
     if (ty_plan_lower(plan, &program, &error) != TY_OK) {
         ty_plan_free(plan);
-        return 0; /* the plan's own case fails */
+        return 0; /* reported by the plan's own case */
     }
     for (uint32_t s = 0; s < plan->stage_count; s++)
         number_add(&hash, plan->stages[s].replicas);
@@ -550,8 +551,8 @@ static void orders_run(void)
 
 /* ---- A device is lost ---- */
 
-/* Every rank ends, and says so, whichever kernel the device takes with it; behind the last one the
- * run is as ever. */
+/* Every rank ends with an error, at whichever kernel the device is lost. After the last kernel the
+ * run succeeds. */
 static bool case_lost(const plan_case *c, uint32_t device, uint32_t stride)
 {
     plan_shape shape = c->shape;
@@ -594,8 +595,8 @@ static uint32_t ranks_of(uint32_t asked)
     return asked > 0 ? asked : 1;
 }
 
-/* What each rank says that it took of its device, or the rank with most, is what the emulator gave
- * out there: with state, compressors and what links hold. */
+/* Each rank's reported peak of device memory, or that of the rank with the most, is the emulator's
+ * figure: with state, compressors and the memory of links. */
 static bool case_memory(const plan_case *c)
 {
     uint64_t (*given)(int device) = NULL;
@@ -630,7 +631,7 @@ static bool case_memory(const plan_case *c)
 
 /* ---- A link by itself ---- */
 
-/* Ranks 0 and 2 are on one device, 3 and 4 on none. */
+/* Ranks 0 and 2 share a device, 3 and 4 have none. */
 static ty_status devices_of_rank(ty_transport *transport, ty_error *error)
 {
     static const unsigned char of[] = {7, 8, 7, 0, 0};
@@ -653,8 +654,8 @@ static void ring(void *context)
     atomic_fetch_add((atomic_uint *)context, 1);
 }
 
-/* A sum of [rank + 1] over two ranks, which serve the link and never ask for their request until it
- * rings. */
+/* A sum of [rank + 1] over two ranks, which serve the link but poll their request only after the
+ * bell rings. */
 static ty_status sum_on_link(const ty_link_options *options, ty_device_link *link, ty_error *error)
 {
     static const uint32_t members[] = {0, 1};

@@ -1,4 +1,5 @@
-/* Ranks: threads that exchange through memory, and together are what one device is. */
+/* Ranks as threads that communicate through memory: together they compute the result of one
+ * device. */
 #include "../execute/rank_hub.h"
 #include "gpu_cases.h"
 
@@ -14,7 +15,7 @@ typedef struct rank {
     uint32_t position;
     pthread_t thread;
     ty_stage_options options;
-    ty_stage_device *device, *alone; /* alone: of the CPU backend, with the whole batches */
+    ty_stage_device *device, *alone; /* alone: of the CPU backend, with the unsharded batches */
     double loss;
     uint64_t correct, labels;
     bool is_wrong;
@@ -37,7 +38,7 @@ static ty_status exchange_in_memory(void *context, const ty_parallel_exchange *e
     return status;
 }
 
-/* A rank's part of what the device alone has. */
+/* A rank's shard of the single device's batch. */
 static void batch_take(const rank *own, uint32_t slot)
 {
     rank_hub_tokens(own->hub, own->position, SAMPLES, cpu->tokens(own->alone, slot),
@@ -105,7 +106,8 @@ static bool threads_run(rank *ranks, void *(*run)(void *rank))
     return is_right;
 }
 
-/* Tensor-parallel ranks of one context-parallel rank all know its loss, and these add up. */
+/* All tensor-parallel ranks with the same context-parallel rank have the same loss, and these
+ * losses add up. */
 static bool losses_compare(const rank *ranks, const precision_case *p)
 {
     const uint32_t tensor = ty_plan_parallel_size(ranks[0].hub->plan, TY_TENSOR_PARALLEL);
@@ -131,7 +133,8 @@ static bool losses_compare(const rank *ranks, const precision_case *p)
     return true;
 }
 
-/* All layers as one device has them: weights of a context-parallel rank, or, of none, gradients. */
+/* All layers as on one device: the weights of one context-parallel rank, or, if that is NULL, the
+ * gradients. */
 static bool shards_joined(const rank_hub *hub, const ty_stage_device *alone,
                           const uint32_t *context, float *whole)
 {
@@ -171,7 +174,7 @@ typedef struct parallel_case {
     bool divides_sequence, splits_backward;
 } parallel_case;
 
-/* Initial weights, then loss and gradients, beside one device of the CPU backend. */
+/* Initial weights, then loss and gradients, against one device of the CPU backend. */
 static bool case_parallel(const parallel_case *n, const precision_case *p)
 {
     ty_workload *w = n->make();
@@ -218,7 +221,8 @@ static void *rank_update(void *argument)
     return NULL;
 }
 
-/* An update after one rank's gradients overflowed: no rank may do it. @return whether all agreed */
+/* An update after one rank's gradients overflowed: every rank must skip it.
+ * @return whether all agreed */
 static bool ranks_update(rank *ranks, bool expected)
 {
     bool is_right = threads_run(ranks, rank_update);
@@ -250,14 +254,15 @@ static bool case_overflow(void)
     return is_right;
 }
 
-/* Words that ranks do not divide evenly, heads of an odd size, a tied matrix, biases, positions. */
+/* A vocabulary that is no multiple of the TP size, heads of an odd size, a tied matrix, biases,
+ * position rows. */
 static ty_workload *make_parallel_gpt(void)
 {
     return network_make_gpt(2, 28, 4, 12, 37);
 }
 
-/* Rms norms, a gated mlp without biases, two query heads to a key head, an output projection of its
- * own with a bias; with 4 ranks the last has one word. */
+/* Rms norms, a gated mlp without biases, two query heads per key-value head, an untied output
+ * projection with a bias; with 4 ranks the last one has one word. */
 static ty_workload *make_parallel_llama(void)
 {
     ty_workload *w = network_new(TY_INPUT_TOKEN, 1, (uint64_t[]){8});
@@ -278,7 +283,7 @@ static ty_workload *make_parallel_encoder(void)
     return network_make_encoder(32, 4, 16, 37, true);
 }
 
-/* Sequences of several tiles, of which one has queries of both of a rank's runs. */
+/* Sequences of several tiles; one tile has queries of both chunks of a rank. */
 static ty_workload *make_parallel_long(void)
 {
     return network_make_gpt(1, 16, 2, 320, 37);
@@ -294,7 +299,7 @@ static ty_workload *make_parallel_lstm(void)
     return w;
 }
 
-/* Gated experts; then more of them, with biases, beside shared ones. */
+/* Gated experts; then more of them, with biases, next to shared ones. */
 static ty_workload *make_parallel_mixture(void)
 {
     ty_workload *w = network_new(TY_INPUT_TOKEN, 1, (uint64_t[]){8});
@@ -354,8 +359,8 @@ static ty_workload *make_relative(void)
     return make_option(TY_RELATIVE_BUCKETS, 4);
 }
 
-/* What ranks cannot divide, as the CPU backend says it; layers that only that one trains; and what
- * cuDNN has nothing for, on the emulator alone. */
+/* Layers that cannot be sharded, with the CPU backend's message; layers that only that backend
+ * trains; and, on the emulator only, operations without a cuDNN plan. */
 #define FAULT "TRAINYARD_EMULATED_FAULT"
 typedef struct refusal_case {
     const char *name;
@@ -411,7 +416,7 @@ static bool case_refused(const refusal_case *c)
     gpu->close(opened);
     network_free(w);
     if (c->fault != NULL && !is_emulated)
-        return true; /* a GPU knows none */
+        return true; /* a GPU has none */
     return (opened == NULL && strstr(error.message, c->words) != NULL) ||
            wrong("found %.200s, expected %s", error.message, c->words);
 }

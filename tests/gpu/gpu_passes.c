@@ -1,4 +1,4 @@
-/* Networks in one stage, in every precision and way of recomputing, and in several stages. */
+/* Models in one stage, in every precision and kind of recomputation, and in several stages. */
 #include "gpu_cases.h"
 
 #include <math.h>
@@ -6,14 +6,14 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* ---- Networks ---- */
+/* ---- Models ---- */
 
 static ty_workload *make_encoder(void)
 {
     return network_make_encoder(24, 3, 70, 31, true);
 }
 
-/* So many that rows of scores are padded further. */
+/* A vocabulary so large that rows of scores are padded further. */
 static ty_workload *make_many_words(void)
 {
     return network_make_encoder(24, 3, 8, 1030, true);
@@ -24,7 +24,7 @@ static ty_workload *make_types_alone(void)
     return network_make_encoder(20, 4, 7, 23, false);
 }
 
-/* Of so many hidden features that cuBLASLt can do the gelu along the way. */
+/* Its number of hidden features lets cuBLASLt fuse the gelu. */
 static ty_workload *make_rotary(void)
 {
     return network_make_rotary(false);
@@ -85,8 +85,8 @@ static ty_workload *make_normed_heads(void)
     return w;
 }
 
-/* Two parts of a sequence that meet again, one of them read twice; biases of the first projections
- * alone, and a relu, as in Qwen2.5 and in T5. */
+/* Two slices of a sequence that are joined later, one of them read twice; biases only in the first
+ * projections, and a relu, as in Qwen2.5 and in T5. */
 static ty_workload *make_slices(void)
 {
     ty_workload *w = network_new(TY_INPUT_TOKEN, 1, (uint64_t[]){9});
@@ -104,8 +104,8 @@ static ty_workload *make_slices(void)
     return w;
 }
 
-/* Experts that see some tokens, with gates; then more of them, of which some may see none, with
- * biases, beside shared ones. */
+/* Gated experts for some tokens each; then more of them, some of which may get no tokens, with
+ * biases, next to shared ones. */
 static ty_workload *make_mixtures(void)
 {
     ty_workload *w = network_new(TY_INPUT_TOKEN, 1, (uint64_t[]){19});
@@ -123,8 +123,8 @@ static ty_workload *make_mixtures(void)
     return w;
 }
 
-/* A sequence that reads another, and biases of scores by distance in both, as in T5; heads that
- * share keys, biases, and norms of queries and keys. */
+/* Cross attention, and relative position biases in both sequences, as in T5; grouped-query heads,
+ * biases, and norms of queries and keys. */
 static ty_workload *make_two_sequences(void)
 {
     ty_workload *w = network_new(TY_INPUT_TOKEN, 1, (uint64_t[]){19});
@@ -176,9 +176,9 @@ static ty_workload *make_additive(void)
     return w;
 }
 
-/* Batch norm of as many channels as part of a warp and as more than one, groups, sums, parts and
- * joins of channels and of columns; a linear layer that reads rows of an image and makes some,
- * which a convolution reads. */
+/* Batch norm with fewer channels than a warp has threads and with more; groups, sums, slices and
+ * concatenations of channels and of columns; a linear layer that reads rows of an image and
+ * computes some, which a convolution reads. */
 static ty_workload *make_images(void)
 {
     ty_workload *w = network_new(TY_INPUT_REAL, 3, (uint64_t[]){3, 9, 7});
@@ -215,8 +215,9 @@ static int rectified_sum(ty_workload *w, int a, int b)
     return network_simple(w, network_join(w, TY_LAYER_ADD, (int[]){a, b}, 2), TY_LAYER_RELU);
 }
 
-/* Sums of what norms right before them make and of what is read elsewhere, too, of another norm, of
- * the same norm's input; without a relu; of frozen layers; and one that another sum alone reads. */
+/* Sums of two inputs, one from the norm right before. Variants: the norm's output is also read
+ * elsewhere; the other input is another norm, or the same norm's input; no relu; frozen layers; and
+ * a sum that only another sum reads. */
 static ty_workload *make_normed_sums(void)
 {
     ty_workload *w = network_new(TY_INPUT_REAL, 3, (uint64_t[]){3, 9, 7});
@@ -242,8 +243,8 @@ typedef struct network {
     const char *name;
     ty_workload *(*make)(void);
     uint32_t batch;
-    bool has_choices; /* of a maximum, of experts, or by relus behind several norms of few numbers:
-                         where they are all but equal, rounding decides */
+    bool has_choices; /* of a maximum, of experts, or by relus after several norms of few numbers:
+                       * rounding decides if values are nearly equal */
     bool has_attention;
 } network;
 
@@ -367,7 +368,7 @@ static bool sharer_open(const ty_stage_options *o, const ty_sharded_range *range
                         weights + range->share.offset, range->share.count);
 }
 
-/* What the two have of it is what both have behind it; narrow where passes are. */
+/* All-gathers the two shards to both devices, in the precision of the passes. */
 static bool sharers_gather(ty_stage_device *const *sharers, const ty_sharded_range *ranges,
                            ty_precision precision)
 {
@@ -413,8 +414,9 @@ static bool gradients_equal(ty_stage_device *one, ty_stage_device *other)
     return is_right;
 }
 
-/* Two ranks with a share each give, behind a gather, bit for bit the gradients of one that has all
- * weights. These are multiples of 1/64, so that 16 bits have them exactly. */
+/* Two ranks with a shard of the weights each compute, after an all-gather, bit for bit the
+ * gradients of one with all weights. Weights are multiples of 1/64, so that 16 bits represent them
+ * exactly. */
 static bool case_gathers(const network *n, const precision_case *p, bool lasts)
 {
     ty_workload *w = n->make();
@@ -454,12 +456,12 @@ static bool case_gathers(const network *n, const precision_case *p, bool lasts)
 
 enum { MOST_STAGES = 4 };
 
-/* A network in stages, each on a device of its own. */
+/* A model in stages, each on a separate device. */
 typedef struct stage_case {
     const char *name;
     ty_workload *(*make)(void);
     uint32_t batch, stage_count;
-    uint32_t cuts[MOST_STAGES - 1]; /* first layers of the stages behind the first */
+    uint32_t cuts[MOST_STAGES - 1]; /* first layers of the stages after the first */
     ty_precision precision;
     ty_recompute recompute;
     double tolerance;
@@ -468,7 +470,7 @@ typedef struct stage_case {
 typedef struct stage_chain {
     const ty_workload *w;
     uint32_t batch, count;
-    uint32_t first[MOST_STAGES + 1]; /* layers; one behind the last at the end */
+    uint32_t first[MOST_STAGES + 1]; /* layers; at the end, the number of layers */
     ty_stage_device *devices[MOST_STAGES];
 } stage_chain;
 
@@ -477,7 +479,7 @@ static uint32_t layers_of(const stage_chain *c, uint32_t s)
     return c->first[s + 1] - c->first[s];
 }
 
-/* Floats of a message across the cut before stage s. */
+/* Floats of a message at the cut before stage s. */
 static uint64_t message_floats(const stage_chain *c, uint32_t s)
 {
     uint32_t producers[64];
@@ -552,8 +554,8 @@ static bool chain_run(const stage_chain *c, const stage_case *n)
     return is_right;
 }
 
-/* A matrix tied across a cut lies behind the others, so networks with one are compared by their
- * loss only. */
+/* A matrix tied across stages comes after the others, so for models with one only the losses are
+ * compared. */
 static bool chain_compare(const stage_chain *c, ty_stage_device *one, double tolerance)
 {
     uint64_t done = 0, offset, count;
@@ -615,8 +617,8 @@ static bool case_stages(const stage_case *n)
     return is_right;
 }
 
-/* Values that are read far behind where they are made: they cross cuts beside others, and are
- * relayed by stages that do not read them; one is crossed under two names. */
+/* Values that are read many layers later: their cuts transfer several tensors, and stages that do
+ * not read them relay them; one is transferred under two names. */
 static ty_workload *make_skips(void)
 {
     ty_workload *w = network_new(TY_INPUT_REAL, 3, (uint64_t[]){2, 3, 3});

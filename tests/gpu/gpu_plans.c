@@ -1,4 +1,5 @@
-/* Plans: virtual ranks on one GPU against one CPU rank, and plans that are refused by name. */
+/* Plans: virtual ranks on one GPU against one CPU rank, and plans that are refused with the
+ * reason. */
 #include "gpu_cases.h"
 #include "ty_plan.h"
 
@@ -15,7 +16,7 @@ const char mlp_small[] =
     "{\"kind\": \"linear\", \"out_features\": 32}, {\"kind\": \"relu\"}, {\"kind\": \"linear\", "
     "\"out_features\": 10}, {\"kind\": \"softmax_cross_entropy\"}]}";
 
-/* As in a U-Net: layer 1 is read again by the sum of channels in 9, layer 3 by that in 6. */
+/* As in a U-Net: the channel concatenation in 9 reads layer 1 again, the one in 6 reads layer 3. */
 static const char u_net_small[] =
     "{\"schema\": \"trainyard.zoo/1\", \"name\": \"u-net-small\", \"family\": \"sequential\","
     "\"source\": \"unet.json\", \"input\": [2, 10, 10], \"sample_bytes\": 801,"
@@ -50,8 +51,7 @@ static const char scored[] =
     "{\"kind\": \"flatten\"}, {\"kind\": \"linear\", \"out_features\": 32768},"
     "{\"kind\": \"softmax_cross_entropy\"}]}";
 
-/* Little but what batch norms and sums make: four blocks, two of them with shortcuts of their own.
- */
+/* Mostly outputs of batch norms and sums: four blocks, two of them with projection shortcuts. */
 static const char residual[] =
     "{\"schema\": \"trainyard.zoo/1\", \"name\": \"small-residual\", \"family\": \"residual\","
     "\"source\": \"resnet18.json\", \"input\": [3, 64, 64], \"sample_bytes\": 12289,"
@@ -59,7 +59,7 @@ static const char residual[] =
     "\"dataset\": \"synthetic\", \"global_batch\": 8, \"optimizer\": {\"kind\": \"sgd\","
     "\"learning_rate\": 0.05, \"momentum\": 0.9, \"weight_decay\": 0}}";
 
-/* Of 200 words and 16 positions, with an output of its own. */
+/* A vocabulary of 200, sequence length 16, with an untied output layer. */
 
 #define UNTIED                                                                                     \
     "{\"schema\": \"trainyard.zoo/1\", \"name\": \"gpt-untied\", \"family\": \"transformer\","     \
@@ -259,7 +259,7 @@ static const plan_case plans[] = {
 };
 enum { PLANS = sizeof plans / sizeof *plans };
 
-/* What precision the plan has, and what is asked of the job; NULL: nothing. */
+/* Runs with the precision of the plan, and that of the job; NULL: none. */
 static bool run_as(ty_plan *plan, const char *of_plan, const char *of_job, const char *backend,
                    uint32_t steps, uint32_t evaluate_every, outcome *out)
 {
@@ -335,8 +335,8 @@ static bool files_compare(const outcome *found, const outcome *expected, double 
     return true;
 }
 
-/* What one CPU rank makes of a workload; plans of the same one are compared with the same run. All
- * plans have one global batch. */
+/* Results of one CPU rank for a workload; plans of the same workload share that run. All plans have
+ * one global batch. */
 static const outcome *outcome_alone(const char *workload, uint32_t global_batch, uint32_t steps)
 {
     static const char *of;
@@ -373,7 +373,7 @@ static bool losses_of_runs_compare(const ty_run *found, const ty_run *expected, 
     return true;
 }
 
-/* Of plans that are alike and exchange gradients of which nothing is lost. */
+/* For equal plans with lossless gradient collectives. */
 static bool noise_compare(const ty_gradient_noise *found, const ty_gradient_noise *expected,
                           double tolerance)
 {
@@ -418,8 +418,8 @@ bool case_plan(const plan_case *c)
     return is_right;
 }
 
-/* What crosses cuts is in a plan of 16 bits what passes have, and in one of floats the same as
- * floats, which loses nothing. Half as wide it is not run in floats. */
+/* A plan of 16 bits sends tensors at cuts in the type of the passes, a plan of floats sends them as
+ * floats: the results are equal. A run in floats of a plan of 16 bits is refused. */
 static bool case_cut_types(void)
 {
     static const char *const precisions[] = {"bf16", "fp16"};
@@ -456,8 +456,8 @@ static bool case_cut_types(void)
     return is_right;
 }
 
-/* A test of the network as it would be deployed, in the middle of training: whatever ZeRO shares
- * out, of the variant's weights, and training goes on with those that it had. */
+/* A test of the model as it would be deployed, in the middle of training: with every ZeRO stage the
+ * test uses the variant's weights, and training continues with its own. */
 static bool variant_run(uint32_t zero, const char *backend, const char *precision, bool has_variant,
                         outcome *out)
 {
@@ -511,8 +511,8 @@ static bool case_variants(void)
 
 /* ---- Every compressor, against the CPU backend with the same plan ---- */
 
-/* Gradients that differ in their last bits are now and then rounded, drawn or chosen otherwise:
- * some elements differ by a level, and those that are kept follow. */
+/* Gradients that differ in their last bits are sometimes rounded, drawn or chosen differently: some
+ * elements differ by a level, and so do residuals. */
 #define CHOSEN 1e-2
 
 static const struct {
@@ -562,7 +562,7 @@ static const char gpt_wide[] =
     "\"optimizer\": {\"kind\": \"sgd\", \"learning_rate\": 0.1, \"momentum\": 0,"
     "\"weight_decay\": 0}}";
 #define LARGE_BATCH .buckets = 1, .global_batch = 64, .micro_batch_size = 16
-/* ---- Memory that the model predicts, beside what stages take ---- */
+/* ---- Memory predicted by the model against the memory of stages ---- */
 
 static const struct {
     const char *name, *workload;
@@ -573,10 +573,10 @@ static const struct {
      "mlp",
      {.schedule = TY_ONE_F_ONE_B, .replicas = {1, 1, 1}, .cuts = {3, 5}, LARGE_BATCH},
      0.1},
-    /* What is flattened is a copy, and so is its gradient. */
+    /* A flattened tensor is a copy, and so is its gradient. */
     {"predicted memory of images, one rank", flattened, {.replicas = {1}, LARGE_BATCH}, 0.01},
     {"predicted memory of scores, one rank", scored, {.replicas = {1}, LARGE_BATCH}, 0.05},
-    /* Sums are part of the norms before them, unless they are recomputed. */
+    /* Sums are fused into the norms before them, unless they are recomputed. */
     {"predicted memory of residual blocks, one rank",
      residual,
      {.replicas = {1}, LARGE_BATCH},
@@ -589,7 +589,7 @@ static const struct {
      residual,
      {.replicas = {1}, LARGE_BATCH, .recompute = TY_RECOMPUTE_FULL},
      0.01},
-    /* The model is of what the CPU worker keeps: here 13 to 14 % more. */
+    /* The model describes the activations of the CPU worker: here 13 to 14 % more. */
     {"predicted memory of gpt, 1f1b 2 stages",
      gpt_wide,
      {.schedule = TY_ONE_F_ONE_B, .replicas = {1, 1}, .cuts = {7}, LARGE_BATCH},
@@ -651,7 +651,7 @@ static bool stage_predicted(const ty_plan *plan, const ty_program *program, uint
            wrong("stage %u takes %.0f bytes, predicted are %.0f", s, found, expected);
 }
 
-/* ---- And with ZeRO, beside what ranks say that they took at the most ---- */
+/* ---- With ZeRO: against the peak that ranks report ---- */
 
 /* Many layers, few tokens: weights, gradients and the optimizer's state are what counts. */
 static const char gpt_deep[] =
@@ -661,7 +661,7 @@ static const char gpt_deep[] =
     "\"is_tied\": false, \"token_bytes\": 1, \"dataset\": \"synthetic\", \"global_batch\": 4,"
     "\"optimizer\": {\"kind\": \"sgd\", \"learning_rate\": 0.1, \"momentum\": 0.9,"
     "\"weight_decay\": 0}}";
-/* Few weights, many tokens, of which each sees two of eight experts. */
+/* Few weights, many tokens, each of which two of eight experts process. */
 static const char mixture_wide[] =
     "{\"schema\": \"trainyard.zoo/1\", \"source\": \"mixtral-8x7b.json\", \"name\": "
     "\"mixture-wide\", \"family\": \"decoder\", \"blocks\": 2, \"features\": 32, \"heads\": 2, "
@@ -812,8 +812,7 @@ static bool case_refused(const plan_case *c)
     return true;
 }
 
-/* What is kept from step to step cannot follow the factor of the loss: no kind with error feedback
- * goes with fp16. */
+/* Residuals cannot follow the loss scale: compressors with error feedback are refused with fp16. */
 static bool case_feedback_refused(void)
 {
     bool is_right = true;

@@ -1,6 +1,5 @@
-/* Plans in which steps overlap, ranks hold several stages, backward comes in two parts, replicas
- * share what they keep or step alone, gradients are late; running statistics; runs that go on from
- * a checkpoint. */
+/* Plans with overlapping steps, virtual stages, a backward pass in two parts, sharded state, local
+ * steps, or stale gradients; running statistics; runs resumed from a checkpoint. */
 #include "../execute/emulation.h"
 #include "gpu_cases.h"
 
@@ -11,7 +10,7 @@
 
 #define GPT "gpt-tiny sequence=32", "gpt-tiny sequence=8"
 
-/* Convolutions with batch norm behind them, the second of a residual block. */
+/* Convolutions followed by batch norm, the second one in a residual block. */
 const char batch_norm_small[] =
     "{\"schema\": \"trainyard.zoo/1\", \"name\": \"batch-norm-small\", \"family\": "
     "\"sequential\", \"source\": \"resnet18.json\", \"input\": [1, 28, 28], "
@@ -57,7 +56,7 @@ const char batch_norm_small[] =
     "\"optimizer\": {\"kind\": \"sgd\", \"learning_rate\": 0.1, \"momentum\": 0.9,"                \
     "\"weight_decay\": 0}}"
 
-/* Two sequences in one batch, the second of which weighs the first by what is under a tanh. */
+/* Two sequences in one batch; the second attends to the first with additive scores (tanh). */
 #define ADDITIVE                                                                                   \
     "{\"schema\": \"trainyard.zoo/1\", \"name\": \"additive\", \"family\": \"sequential\","        \
     "\"source\": \"gnmt-8.json\", \"sequence\": 9, \"token_bytes\": 4, \"dataset\": "              \
@@ -296,7 +295,7 @@ static const plan_case plans[] = {
      "fp16",
      3e-2,
      1e-2},
-    /* One micro-batch a replica: the device has shares and places of gradients, too. */
+    /* One micro-batch per replica: the device also has shards and gradient buffers. */
     {"plan mlp, ZeRO 3, 3 replicas of one micro-batch, evaluated",
      "mlp",
      mlp_small,
@@ -388,7 +387,7 @@ static const plan_case plans[] = {
 };
 enum { PLANS = sizeof plans / sizeof *plans };
 
-/* ---- Late gradients ---- */
+/* ---- Stale gradients ---- */
 
 #define CLOSE NULL, 0, 1e-4
 static const plan_case late[] = {
@@ -446,7 +445,7 @@ static const plan_case late[] = {
 };
 enum { LATE_PLANS = sizeof late / sizeof *late, LATE_STEPS = 6 };
 
-/* A run in one stretch: what saved gradients would end is not asked for. */
+/* A run without interruption: saving gradients would end it early and is not requested. */
 static bool stretch_run(ty_job *job, const char *backend, const char *precision, ty_run **out)
 {
     ty_error error = {0};
@@ -512,7 +511,7 @@ static bool case_late(const plan_case *c)
     return is_right;
 }
 
-/* ---- Runs that go on from a checkpoint: bit for bit those that were never cut ---- */
+/* ---- Runs resumed from a checkpoint: bit for bit those without interruption ---- */
 
 enum { WHOLE_STEPS = 4, CUT_STEPS = 2 };
 
@@ -595,7 +594,7 @@ static const plan_case checkpoints[] = {
 };
 enum { CHECKPOINTS = sizeof checkpoints / sizeof *checkpoints };
 
-/* A run, or a part of one, by a backend. */
+/* A run, or a part of one, on a backend. */
 typedef struct leg {
     const plan_case *plan;
     const char *backend;
@@ -674,8 +673,8 @@ static bool case_goes_on(leg of_whole, leg of_first, leg of_rest, uint32_t every
     return is_right;
 }
 
-/* Nothing is under way in a checkpoint: with one behind every step nobody notices how late
- * gradients may be, nor that it changes. */
+/* A checkpoint has no pending updates: with one after every step, the staleness, and a change of
+ * it, has no effect. */
 static bool case_other_staleness(void)
 {
     plan_case in_time = {.name = "gradients in time",

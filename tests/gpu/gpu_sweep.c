@@ -11,8 +11,8 @@
 
 enum { EXIT_USAGE = 2, EXIT_SKIP = 77, WARM_UPS = 3, CALLS = 20, SMALLEST_BYTES = 1024 };
 
-/* What nccl-tests calls them, and how much of the whole the busiest link moves there: (n - 1) / n
- * of it, an all-reduce twice (its doc/PERFORMANCE.md). */
+/* The name in nccl-tests, and the bytes on the busiest link relative to the message: (n - 1) / n,
+ * twice that for an all-reduce (its doc/PERFORMANCE.md). */
 typedef struct swept {
     const char *name, *program;
     ty_collective_kind kind;
@@ -26,14 +26,14 @@ static const swept collectives[] = {
     {"all_to_all", "alltoall_perf", TY_ALL_TO_ALL, TY_ELEMENT_BYTE, 1},
 };
 
-/* Of all ranks, which are threads. */
+/* Shared by all ranks, which are threads. */
 static struct {
     const swept *what;
     uint32_t ranks;
     uint64_t largest_bytes;
     ty_plan *plan;
     ty_program *program;
-    atomic_bool shares; /* two ranks a GPU */
+    atomic_bool shares; /* two ranks per GPU */
 } sweep;
 
 static ty_status call_run(ty_device_link *link, const ty_collective_options *options,
@@ -48,9 +48,8 @@ static ty_status call_run(ty_device_link *link, const ty_collective_options *opt
     return status;
 }
 
-/* What a rank brings: its number and one, in every float. What it finds: the sum of all, or that of
- * the rank whose part it is. Counts the floats that are otherwise, where the collective puts some.
- */
+/* A rank's input is its index plus one, in every float. The result is the sum of all inputs, or the
+ * input of the rank that owns the shard. Counts the wrong floats in the output. */
 static uint64_t wrong_count(const float *data, uint64_t count, uint32_t rank)
 {
     const uint32_t n = sweep.ranks;

@@ -46,7 +46,8 @@ static bool case_update(const ty_optimizer *optimizer)
     return is_right;
 }
 
-/* State of some parameters only: as much memory, where it says, and no updates elsewhere. */
+/* State for some parameters only: the memory is proportional, and the other parameters are not
+ * updated. */
 static bool state_compare(ty_stage_device *stage)
 {
     const ty_optimizer adamw = {.kind = TY_OPTIMIZER_ADAMW,
@@ -74,7 +75,7 @@ static bool state_compare(ty_stage_device *stage)
            wrong("an update without state went through");
 }
 
-/* Against a sum in doubles, of a part that begins and ends anywhere. */
+/* Against a sum in doubles, for a range with any start and end. */
 static bool square_compare(ty_stage_device *stage)
 {
     const uint64_t first = 3, count = gpu->parameter_count(stage) - 8;

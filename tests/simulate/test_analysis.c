@@ -1,5 +1,5 @@
-/* What is said of a simulation beyond its times, against what must hold: bytes are kept, shares add
- * up, memory has the model's peak. Plans and costs are the planner's. */
+/* Results of a simulation in addition to its times, against invariants: bytes are conserved, shares
+ * add up, memory has the model's peak. Plans and costs are the planner's. */
 #include "scenario.h"
 
 #include "ty_base.h"
@@ -75,7 +75,8 @@ static void close_subject(subject *s)
     ty_cluster_free(s->cluster);
 }
 
-/* Every link: the bins hold what the steps send over it, none of them more than fits. */
+/* Every link: the bins contain the bytes that the steps send over it, and none exceeds the link's
+ * capacity. */
 Test(analysis, history_keeps_the_bytes_of_links)
 {
     for (int i = 0; i < ROW_COUNT; i++) {
@@ -107,7 +108,7 @@ Test(analysis, history_keeps_the_bytes_of_links)
     }
 }
 
-/* What leaves a host goes over its links to the network. */
+/* Traffic from a host is on its links to the interconnect. */
 Test(analysis, traffic_between_hosts_is_what_their_links_carry)
 {
     for (int i = 0; i < ROW_COUNT; i++) {

@@ -1,4 +1,4 @@
-/* A child that does its work, fails, dies, hangs: the parent always gets an answer. */
+/* A child that succeeds, fails, dies, hangs: the parent always gets an answer. */
 #include "child.h"
 #include "engine.h"
 
@@ -158,7 +158,7 @@ Test(child, a_hanging_one_is_stopped_in_time)
     cr_expect(took_s >= 0.2 && took_s < 5.0, "took %g s", took_s);
 }
 
-/* Says who it is, then waits for its own child, which does the same and hangs. */
+/* Reports its process, then waits for its own child, which does the same and hangs. */
 static ty_status has_a_child(void *context, void *result, ty_error *error)
 {
     volatile pid_t *pids = context;

@@ -42,8 +42,8 @@ static void expect_spans(const scenario *s, const ty_timeline *timeline, uint32_
     }
 }
 
-/* One stage replica loads two micro-batches ahead and computes them; the next step's loads go on at
- * once. */
+/* One stage replica loads two micro-batches ahead and computes them; the next step's loads start
+ * immediately. */
 Test(compute, a_chain_with_loads_follows_the_hand_timeline)
 {
     scenario s;
@@ -72,8 +72,8 @@ Test(compute, a_chain_with_loads_follows_the_hand_timeline)
     scenario_free(&s);
 }
 
-/* `stage replicas` stage replicas that each keep `share` cores busy for 1 s on a host of `cores`
- * cores. */
+/* A host of `cores` cores with this number of stage replicas, each of which keeps `share` cores
+ * busy for 1 s. */
 Test(compute, oversubscribed_cores_stretch_work)
 {
     static const struct {
@@ -103,7 +103,8 @@ Test(compute, oversubscribed_cores_stretch_work)
     }
 }
 
-/* The costs may say that stage replicas of a host do not compete: then core shares mean nothing. */
+/* Costs may specify that stage replicas of a host do not compete: then core shares have no
+ * effect. */
 Test(compute, without_shared_cores_nothing_stretches)
 {
     scenario s;
@@ -120,8 +121,8 @@ Test(compute, without_shared_cores_nothing_stretches)
 
 /*
  * Two stage replicas on two cores. Stage replica 0 sends for 0.5 s, one core busy at each end,
- * while both compute for 1 s: four want two cores, so all run at half speed until the copy is done
- * at 1.0, then the computing that is left, 0.5 s each, has a core to itself.
+ * while both compute for 1 s. The load is four on two cores, so all run at half speed until the
+ * copy ends at 1.0. The remaining compute, 0.5 s each, then has a core to itself.
  */
 Test(compute, a_copy_by_cpu_competes_with_computing)
 {

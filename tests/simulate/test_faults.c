@@ -60,7 +60,7 @@ Test(faults, goodput_is_what_daly_expects)
     }
 }
 
-/* One failure at 250 s: 50 s are lost, 30 s is the restart; with half of the replicas for 200 s. */
+/* One failure at 250 s: 50 s are lost, the restart takes 30 s; half of the replicas for 200 s. */
 Test(faults, a_known_failure_by_hand)
 {
     const ty_known_fault spare = {250, 1.0, 0}, shrink = {250, 1.0, 1}, cut = {250, 0.0, 0};
@@ -81,7 +81,7 @@ Test(faults, a_known_failure_by_hand)
     question.rates = rates;
     question.rate_count = 2;
     e = endure(&question);
-    /* 280 to 450 s at half rate; then a second restart with the part that is back. */
+    /* 280 to 450 s at half rate; then a second restart with all replicas. */
     expect_close("lost", e.lost_s, 50, 1e-9);
     expect_close("down", e.down_s, 60, 1e-9);
     expect_close("degraded", e.degraded_s, 85, 1e-9);
@@ -94,7 +94,8 @@ Test(faults, a_known_failure_by_hand)
     expect_close("work", e.work_s, 200 + 520, 1e-9);
 }
 
-/* Ever more that may go wrong, from the seed: times add up, and the same seed gives the same. */
+/* Increasing kinds of random failures, from the seed: times add up, and the same seed gives the
+ * same times. */
 Test(faults, random_runs_add_up_and_repeat)
 {
     const double rates[] = {1.0, 0.9, 0.7};
@@ -142,7 +143,7 @@ Test(faults, questions_that_make_no_sense)
     cr_expect_eq(ty_endure(&bad[0], &e, NULL), TY_ELIMIT);
 }
 
-/* Stages of three replicas of two devices each lose the second. */
+/* Stages of three replicas with two devices each lose the second replica. */
 Test(faults, a_plan_without_a_replica)
 {
     const uint32_t replicas[] = {3, 3};
@@ -230,7 +231,7 @@ static double ring_end_s(scenario *s)
     return end_s;
 }
 
-/* A ring goes at the pace of its slowest link; without one, by the ways that are left. */
+/* A ring runs at the bandwidth of its slowest link; without one, over the remaining routes. */
 Test(faults, slow_and_missing_links)
 {
     scenario s;

@@ -1,5 +1,5 @@
-/* Folding: what is simulated once for all that are alike must be what simulating all gives, on
- * random plans whose flows contend for NICs, trunks and NVLink. */
+/* Folding: simulating one representative of all interchangeable replicas must give the result of
+ * simulating all, on random plans whose flows contend for NICs, trunks and NVLink. */
 #include "scenario.h"
 
 #include "fold.h"
@@ -13,9 +13,9 @@
 enum { PLANS = 60 };
 
 #define TOLERANCE 1e-3
-/* Unfolded, what software holds back is sent in pieces (ty_simulate.h). Which of two pieces that
- * meet goes first is a matter of rounding, also among stage replicas that are alike, so all of them
- * simulated do not quite agree among themselves. */
+/* Unfolded, rate-limited messages are sent in chunks (ty_simulate.h). Rounding decides which of two
+ * contending chunks goes first, even among interchangeable stage replicas, so their unfolded times
+ * differ slightly. */
 #define LIMITED_TOLERANCE 2e-2
 
 static uint32_t random_below(uint64_t *state, uint32_t bound)
@@ -29,7 +29,7 @@ static ty_instruction_cost work(uint64_t *state)
     return (ty_instruction_cost){.seconds = 1e-3 * random_below(state, 40)};
 }
 
-/* Some 10 ms on a NIC alone. */
+/* About 10 ms on a NIC without contention. */
 static ty_instruction_cost traffic(uint64_t *state, bool is_limited)
 {
     ty_instruction_cost cost = {.latency_s = 1e-5 * random_below(state, 20),
@@ -74,7 +74,8 @@ static void add_stage(scenario *s, uint64_t *state, uint32_t stage, bool is_limi
             scenario_add(s, stage, exchange(b), AFTER_LAST, traffic(state, is_limited));
 }
 
-/* Ranks are neighbours; replicas or stages come next, or devices lie a stride apart. */
+/* Ranks of a stage replica are adjacent; then come replicas or stages, or devices are a stride
+ * apart. */
 static void place(scenario *s, uint32_t width, uint32_t order)
 {
     const uint32_t devices = ty_cluster_device_count(s->cluster), stages = s->plan.stage_count;
@@ -100,7 +101,7 @@ static void place(scenario *s, uint32_t width, uint32_t order)
     }
 }
 
-/* Updates behind all exchanges, for which passes need not wait. */
+/* Updates after all collectives, which passes need not wait for. */
 static void late_updates(scenario *s, uint64_t *state)
 {
     s->plan.staleness = random_below(state, 3);
@@ -148,8 +149,8 @@ static void random_scenario(scenario *s, uint64_t *state, bool is_limited)
     s->options.steps = 2 + s->plan.staleness;
 }
 
-/* The ranks are of other kinds, so that exchanges are among some of them, too; experts are
- * exchanged by fewer. */
+/* Splits the ranks into TP, CP and EP, so that collectives run among some of them, too; fewer ranks
+ * reduce expert gradients. */
 static void divide_ranks(scenario *s, uint64_t *state)
 {
     uint32_t *const kinds[] = {&s->plan.tensor_parallel, &s->plan.context_parallel,
@@ -217,7 +218,7 @@ Test(fold, folded_and_unfolded_agree_with_ranks_of_all_kinds)
     compare_folded(true);
 }
 
-/* Two of eight replicas are slow: a class of their own, and the others wait for them. */
+/* Two of eight replicas are slow: they form a class, and the others wait for them. */
 Test(fold, slow_ranks_are_classes_of_their_own)
 {
     const double slowdowns[] = {1, 1, 1.5, 1, 1, 1.5, 1, 1};
@@ -293,8 +294,8 @@ Test(fold, the_straggler_law)
 }
 
 /*
- * A ring through two stages, as of a tied weight, tells the members of a long ring apart by how far
- * they are from its seam; there, far ones are folded as if they were alike.
+ * A ring through two stages, as for a tied weight, distinguishes the members of a long ring by
+ * their distance from its seam. Folding treats distant members as interchangeable.
  */
 Test(fold, a_seam_in_a_long_ring_makes_no_difference)
 {
@@ -367,8 +368,8 @@ Test(fold, alike_ranks_are_one_class)
     }
 }
 
-/* Three replicas of two stages, each on a host of its own: every NIC carries its ring edge, those
- * of the first stage besides what it sends on, those of the second what comes. */
+/* Three replicas of two stages, each on its own host. Every NIC carries its ring edge; in the first
+ * stage also its sends, in the second its receives. */
 Test(fold, link_loads_are_the_bytes_of_transfers_and_edges)
 {
     const uint32_t replicas[] = {3, 3};
@@ -422,7 +423,7 @@ static double last_end_s(scenario *s, ty_resolution resolution)
     return end_s;
 }
 
-/* Rings as flows and message by message, beside transfers on the same links. */
+/* Rings as flows and message by message, concurrent with transfers on the same links. */
 Test(fold, flow_and_chunk_agree_on_rings)
 {
     for (uint64_t seed = 1; seed <= PLANS; seed++) {
@@ -438,7 +439,7 @@ Test(fold, flow_and_chunk_agree_on_rings)
     }
 }
 
-/* Binomial trees, two of three exchanges, among them. */
+/* Binomial trees, which two of three collectives use. */
 Test(fold, flow_and_chunk_agree_on_trees)
 {
     for (uint64_t seed = 1; seed <= PLANS; seed++) {

@@ -1,5 +1,5 @@
-/* Late gradients: stragglers that change from step to step, against the recurrence that the
- * durations of the very timeline give. */
+/* Stale gradients: stragglers that change from step to step, against the recurrence from the
+ * durations in the timeline itself. */
 #include "scenario.h"
 
 #include <criterion/criterion.h>
@@ -11,7 +11,7 @@ enum { FORWARD, BACKWARD, EXCHANGE, UPDATE };
 
 static const double FORWARD_S = 1e-3, BACKWARD_S = 2e-3, UPDATE_S = 1e-4, EXCHANGE_S = 1.5e-3;
 
-/* Replicas that compute and exchange their gradients, which may be late. */
+/* Replicas that compute and all-reduce their gradients, with a staleness. */
 static void open(scenario *s, uint32_t staleness, double jitter, ty_resolution resolution)
 {
     const ty_instruction_cost exchange_cost = {.seconds = EXCHANGE_S,
@@ -44,7 +44,7 @@ static double duration(const scenario *s, const ty_timeline *timeline, uint32_t 
     return event->end_s - event->start_s;
 }
 
-/* When the exchange of a step began, all being there. */
+/* Time at which the all-reduce of a step began, after all members arrived. */
 static double gathered_s(const scenario *s, const ty_timeline *timeline, uint32_t step)
 {
     double last = 0;
@@ -53,8 +53,8 @@ static double gathered_s(const scenario *s, const ty_timeline *timeline, uint32_
     return last;
 }
 
-/* Rounds of all replicas by hand: passes of a step, then the update of one `staleness` before, when
- * its exchange is over. */
+/* All replicas by hand: the passes of a step, then the update of the step `staleness` earlier, once
+ * its all-reduce is over. */
 static void expect_recurrence(const scenario *s, const ty_timeline *timeline, uint32_t staleness)
 {
     double free_s[REPLICAS] = {0}, exchanged_s[STEPS] = {0};
@@ -93,7 +93,7 @@ static double step_s(const scenario *s, const ty_timeline *timeline)
     return summary.step_time_s;
 }
 
-/* Mean distance of the steps between those that fill and drain, however late gradients are. */
+/* Mean time between the steps after warm-up and before cool-down, for any staleness. */
 static double mean_step_s(const scenario *s, const ty_timeline *timeline)
 {
     const uint32_t first = MOST_LATE, last = STEPS - 1 - MOST_LATE;
@@ -106,7 +106,7 @@ static double mean_step_s(const scenario *s, const ty_timeline *timeline)
     return (to_s - from_s) / (last - first);
 }
 
-/* Computing and exchanging go on side by side: a step takes the longer of the two. */
+/* Computation and communication overlap: a step takes the longer of the two. */
 Test(late, exchanges_hide_behind_the_next_steps)
 {
     for (int resolution = TY_FLOW; resolution <= TY_CHUNK; resolution++)
@@ -127,8 +127,8 @@ Test(late, exchanges_hide_behind_the_next_steps)
         }
 }
 
-/* Every compute time is drawn anew, so that each step has its straggler: in time all wait for it;
- * the later gradients may be, the nearer a step comes to the mean of what is computed. */
+/* Every compute time is random, so that each step has a straggler. Without staleness all wait for
+ * it; with more staleness a step approaches the mean compute time. */
 Test(late, stragglers_that_change_are_hidden)
 {
     for (int resolution = TY_FLOW; resolution <= TY_CHUNK; resolution++) {

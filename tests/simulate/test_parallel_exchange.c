@@ -1,6 +1,6 @@
-/* Plans with ranks of all kinds, simulated: on machines whose links nobody else uses, as the
- * estimate has them; folded as unfolded; with all bytes of their exchanges on the links; and slower
- * where they meet other traffic, by what can be computed by hand. */
+/* Simulated plans with TP, CP and EP ranks. On hosts without contention the time equals the
+ * estimate; folded equals unfolded; all bytes of collectives are on the links. With contention they
+ * are slower, by an amount computed by hand. */
 #include "scenario.h"
 
 #include "parallel_exchange.h"
@@ -17,7 +17,7 @@ typedef struct row {
     const char *workload, *cluster;
     uint32_t stages, tensor, context, expert, zero;
     bool is_ring;    /* else what the library chooses */
-    bool is_crowded; /* ranks meet other traffic */
+    bool is_crowded; /* traffic of ranks has contention */
     bool is_along_sequence;
     ty_table_shard tables;
 } row;
@@ -119,8 +119,8 @@ static ty_timeline *simulate(const subject *s, bool no_fold)
     return simulate_with(s, no_fold, NULL);
 }
 
-/* Unfolded, software that reaches a part of a link's rate sends pieces, which share links less
- * exactly than a rate limit does (folded). Early ends differ by some microseconds of a step. */
+/* Unfolded, software below a link's bandwidth sends chunks, which share links less exactly than a
+ * rate limit (folded). The first finishers differ by some microseconds per step. */
 Test(ranks, folded_as_unfolded)
 {
     for (int i = 0; i < ROW_COUNT; i++) {
@@ -179,8 +179,8 @@ static double step_of(const subject *s, const ty_timeline *timeline)
     return summary.step_time_s;
 }
 
-/* What ranks exchange lies between what they compute, in the estimate as in the simulation: where
- * it meets nothing, a step is as long. Else it is longer. */
+/* Collectives of ranks come between their computation, in the estimate as in the simulation.
+ * Without contention a step takes the same time, otherwise longer. */
 Test(ranks, a_step_is_as_estimated)
 {
     for (int i = 0; i < ROW_COUNT; i++) {
@@ -200,8 +200,8 @@ Test(ranks, a_step_is_as_estimated)
     }
 }
 
-/* What devices send in the rings of all groups: its edge of each, whoever is next. Among ranks,
- * what they exchange inside instructions. */
+/* Bytes that devices send in the rings of all groups: one edge of each ring per device. For TP, CP
+ * and EP ranks, the bytes inside instructions. */
 static double bytes_of_exchanges(const subject *s, const ty_parallel_exchanges *ranks)
 {
     const uint32_t width = ty_plan_replica_ranks(s->plan);
@@ -224,7 +224,7 @@ static double bytes_of_exchanges(const subject *s, const ty_parallel_exchanges *
     return bytes;
 }
 
-/* Rings of one stage: whatever a device sends leaves it over a link of its own, once. */
+/* Rings of one stage: all bytes that a device sends cross its own uplink, once. */
 Test(ranks, all_bytes_of_exchanges_are_on_links)
 {
     uint32_t seen = 0;
@@ -261,7 +261,8 @@ Test(ranks, all_bytes_of_exchanges_are_on_links)
     cr_expect(seen >= 3);
 }
 
-/* Every step of a ring as a message: ranks of a stage replica keep step, and it takes as long. */
+/* Every step of a ring as a message: ranks of a stage replica stay in step, and the time is the
+ * same. */
 Test(ranks, flows_and_messages_agree)
 {
     for (int i = 0; i < ROW_COUNT; i++) {
@@ -288,12 +289,11 @@ Test(ranks, flows_and_messages_agree)
     }
 }
 
-/* ---- Beside other traffic -------------------------------------------------------------------- */
+/* ---- Contention -------------------------------------------------------------------- */
 
-/* Four hosts of one device each, all of whose traffic passes its PCIe way to the NIC. Two replicas
- * of two tensor-parallel ranks: ranks are neighbours across hosts, and so are those that exchange
- * gradients.
- */
+/* Four hosts with one device each; all traffic passes the PCIe link to the NIC. Two replicas of two
+ * tensor-parallel ranks: TP neighbors are on different hosts, and so are the members of the
+ * gradient all-reduce. */
 #define NETWORK "host:4 gpu:1 @a100-sxm4-80gb nvlink3 hdr200"
 #define WAY_BYTES_PER_S 24e9
 
@@ -302,9 +302,9 @@ typedef struct crowd {
     ty_workload *workload;
 } crowd;
 
-/* The gradients of a first pass are exchanged while a second one computes for `work_s` and its
- * ranks exchange for as long as their links need for what they carry in `ranks_s`, in layers
- * [first, first + count). Seconds are many, so that latencies do not count. */
+/* The gradients of a first pass are reduced while a second pass computes for `work_s` and its TP
+ * collectives need `ranks_s` on their links, in layers [first, first + count). Times are in
+ * seconds, so that latencies are negligible. */
 static void open_crowd(crowd *c, uint32_t first, uint32_t count, double work_s, double ranks_s,
                        double exchange_s)
 {
@@ -353,21 +353,21 @@ static uint32_t first_mlp(const ty_workload *workload)
 Test(ranks, share_links_with_exchanges)
 {
     static const struct {
-        uint32_t layers; /* 0: one mlp, which exchanges once; else all */
+        uint32_t layers; /* 0: one mlp, with one collective; else all layers */
         double work_s, ranks_s, exchange_s, pass_end_s, exchange_end_s;
     } cases[] = {
-        /* The exchange is over when ranks start. */
+        /* The gradient all-reduce ends before the TP collectives start. */
         {0, 10, 10, 10, 30, 20},
-        /* From 20 on both share the ways: the exchange's last 5 take 10, ranks have done 5 by then
-         * and have 5 to go. */
+        /* From 20 on both share the links: the last 5 s of the all-reduce take 10 s. By then the TP
+         * collectives have done 5 s and have 5 s left. */
         {0, 10, 10, 15, 35, 30},
         /* Both from 10 on: half the rate for 20. */
         {0, 0, 10, 10, 30, 30},
-        /* Four turns of 2.5 and 2.5: the exchange has sent 2.5 when the first exchange of ranks
-         * starts; both need 2.5 more, which takes 5. The rest is undisturbed. */
+        /* Four rounds of 2.5 and 2.5: the all-reduce has sent 2.5 when the first TP collective
+         * starts; both need 2.5 more, which takes 5. The rest has no contention. */
         {1, 10, 10, 5, 32.5, 17.5},
-        /* It meets the ranks in the first turn, in which it sends 2.5 in 5 besides the 2.5 before;
-         * 2.5 while they compute; and its last 2.5 takes 5 in the second turn. */
+        /* It contends with the ranks in the first round, where it sends 2.5 in 5, after the 2.5
+         * before. It sends 2.5 while they compute, and its last 2.5 take 5 in the second round. */
         {1, 10, 10, 10, 35, 25},
     };
     ty_workload *gpt2 = NULL;
@@ -404,8 +404,8 @@ Test(ranks, share_links_with_exchanges)
 /* ---- Devices -----------------------------------------------------------------------------------
  */
 
-/* All devices are walked, and what a stage replica's are seen to do is what the stage replica does.
- */
+/* All devices are simulated, and the observed times of a stage replica's ranks are those of the
+ * stage replica. */
 Test(ranks, every_device_takes_part)
 {
     subject s = open_subject(&rows[4]);
@@ -453,8 +453,8 @@ Test(ranks, every_device_takes_part)
     close_subject(&s);
 }
 
-/* A slow device slows its group as if all of it were slow; and no more than its own compute does.
- */
+/* A slow device slows its group as if the entire group were slow, but by no more than its own
+ * compute. */
 Test(ranks, a_slow_device_slows_its_rank)
 {
     subject s = open_subject(&rows[4]);
@@ -462,7 +462,7 @@ Test(ranks, a_slow_device_slows_its_rank)
     double *slowdowns = ty_alloc(devices, sizeof *slowdowns), step_s[3] = {0};
     ty_error error = {0};
 
-    for (int slow = 0; slow < 3; slow++) { /* no rank, one, all of the stage replica */
+    for (int slow = 0; slow < 3; slow++) { /* no slow rank, one, all ranks of the stage replica */
         ty_simulate_options how = ty_simulate_options_default();
         ty_timeline *timelines[2] = {NULL};
         for (uint32_t d = 0; d < devices; d++)

@@ -1,5 +1,5 @@
-/* The SimGrid platform of a cluster, loaded by SimGrid itself: every message must meet the latency
- * and bandwidth of ty_cluster_path, and share links as the graph says. */
+/* The SimGrid platform of a cluster, loaded by SimGrid itself: every message must have the latency
+ * and bandwidth of ty_cluster_path, and share links as in the graph. */
 #include "platform.h"
 
 #include "../quick.h"
@@ -122,7 +122,7 @@ static void write_platform(const ty_cluster *cluster, int file)
     ty_text_clear(&xml);
 }
 
-/* Plays the messages in a child of its own: SimGrid takes one platform per process. */
+/* Simulates the messages in a child process: SimGrid takes one platform per process. */
 static void play(job *j)
 {
     char path[] = "/tmp/test-platform-XXXXXX.xml";
@@ -193,7 +193,7 @@ static void check_cluster(const char *text)
 
     j.count = choose_pairs(cluster, messages, 4096);
     cr_assert_eq(j.count > 0, ty_cluster_device_count(cluster) > 1, "%.60s", text);
-    if (j.count > 0) /* a device alone sends to nobody */
+    if (j.count > 0) /* a single device has no peer */
         play(&j);
     for (size_t i = 0; i < j.count; i++) {
         const message *m = &messages[i];
@@ -250,7 +250,7 @@ Test(platform, messages_meet_the_paths_of_catalogue_clusters)
     cr_assert_eq(ty_catalogue_list(&names, &count, &error), TY_OK, "%s", error.message);
     for (uint32_t i = 0; i < count; i += quick_or_all(4, 1)) {
         ty_cluster *cluster =
-            NULL; /* the catalogue has hosts, to be multiplied, and whole clusters */
+            NULL; /* the catalogue has hosts, to be multiplied, and complete clusters */
         snprintf(text, sizeof text, "3x %s", names[i]);
         if (ty_cluster_open(text, NULL, &cluster, NULL) == TY_OK) {
             check_cluster(text);
@@ -281,14 +281,14 @@ Test(platform, messages_meet_the_paths_of_described_and_written_clusters)
         check_cluster(texts[i]);
 }
 
-/* Messages that run side by side, and what each should take, in units of one alone. */
+/* Concurrent messages, and the expected time of each, relative to a single message. */
 Test(platform, links_are_shared_in_one_direction_only)
 {
     static const struct {
         const char *name, *text;
         message messages[3];
         size_t count;
-        double expected[3]; /* seconds on the narrowest link, beside the latency */
+        double expected[3]; /* seconds on the narrowest link, in addition to the latency */
     } rows[] = {
         {"two out of one NIC",
          "2x p100-server",
@@ -305,8 +305,7 @@ Test(platform, links_are_shared_in_one_direction_only)
          {{0, 1, 1e10, 0, 0, 0}, {2, 4, 1e10, 0, 0, 0}},
          2,
          {1e10 / 12e9, 1e10 / 2.942e9}},
-        /* Uplinks of a leaf with three NICs, oversubscribed to one: three messages share 50 GB/s.
-         */
+        /* Uplinks of a leaf with three NICs, oversubscribed 3:1: three messages share 50 GB/s. */
         {"oversubscribed uplink",
          "leaf:2 host:3 gpu:1 @h100-sxm pcie5 ndr400 oversub:3",
          {{0, 3, 1e10, 0, 0, 0}, {1, 4, 1e10, 0, 0, 0}, {2, 5, 1e10, 0, 0, 0}},
@@ -398,7 +397,7 @@ static bool is_close(double found, double expected)
     return fabs(found - expected) <= 1e-6 * expected;
 }
 
-/* Between all devices, as far as a message alone can tell. */
+/* Between all devices, as far as a single message can show. */
 static void check_same_paths(const ty_cluster *before, const ty_cluster *after)
 {
     uint32_t count = ty_cluster_device_count(before);

@@ -1,5 +1,5 @@
-/* SimGrid platforms that were read, against libsimgrid itself: between any two hosts a message
- * meets the latency and the bandwidth of SimGrid's own route. */
+/* Imported SimGrid platforms against libsimgrid itself: between any two hosts a message has the
+ * latency and the bandwidth of SimGrid's own route. */
 #include "child.h"
 #include "ty_topologies.h"
 
@@ -15,7 +15,7 @@
 
 enum { PAIR_LIMIT = 2000 };
 
-/* What SimGrid is asked, by names of hosts, in a child: it takes one platform per process. */
+/* A query to SimGrid, by names of hosts, in a child process: it takes one platform per process. */
 typedef struct question {
     const char *path;
     const char *(*pairs)[2];
@@ -99,7 +99,7 @@ Test(platforms_read, have_the_routes_of_simgrid, .timeout = 120)
         DATA "platform-shared.xml",
         DATA "platform-full.xml",
         DATA "platform-star.xml",
-#if SIMGRID_VERSION_MAJOR < 4 /* 4.0 ends with a signal when it is asked for their routes */
+#if SIMGRID_VERSION_MAJOR < 4 /* 4.0 ends with a signal on a query of their routes */
         DATA "platform-cabinets.xml",
         DATA "platform-rooms.xml",
         DATA "platform-torus.xml",

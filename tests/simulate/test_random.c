@@ -1,5 +1,5 @@
-/* Random programs on a network that is never the bottleneck, against the rules of ty_program.h
- * worked out naively: times are raised until nothing changes. */
+/* Random programs on an interconnect that is never the bottleneck, against a naive evaluation of
+ * the rules of ty_program.h: times increase until nothing changes. */
 #include "scenario.h"
 
 #include "ty_base.h"

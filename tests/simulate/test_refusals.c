@@ -1,4 +1,5 @@
-/* What cannot be simulated is refused before SimGrid sees it, in words that name the place. */
+/* Inputs that cannot be simulated are refused before SimGrid sees them, with a message that names
+ * the location. */
 #include "scenario.h"
 
 #include "ty_base.h"
@@ -175,7 +176,7 @@ Test(refusals, faults_are_named)
     }
 }
 
-/* The longest that is taken, on the slowest stage replica that is taken, comes to its end. */
+/* The longest accepted work on the slowest accepted stage replica ends. */
 Test(refusals, the_longest_work_ends)
 {
     static const double slowdowns[] = {1e6, 1.0};
@@ -208,7 +209,7 @@ Test(refusals, time_is_limited)
     scenario_free(&s);
 }
 
-/* By counts, so the same on every machine. */
+/* By counts, so the limit is the same on every host. */
 Test(refusals, cpu_time_is_limited)
 {
     for (int is_short = 0; is_short < 2; is_short++) {
@@ -244,7 +245,7 @@ static void expect_refused(scenario *s, ty_status expected, const char *words)
     scenario_free(s);
 }
 
-/* Programs that were not checked: the simulation names a stage replica and where it waits. */
+/* Unchecked programs: the message names a stage replica and the instruction that it waits in. */
 Test(refusals, two_that_wait_for_each_other)
 {
     scenario s;
@@ -327,7 +328,7 @@ Test(refusals, every_allocation_may_fail)
     scenario_free(&s);
 }
 
-/* An algorithm that nobody plays is refused before SimGrid starts. */
+/* An algorithm that the simulator does not support is refused before SimGrid starts. */
 Test(refusals, unknown_algorithms)
 {
     for (int no_fold = 0; no_fold < 2; no_fold++) {

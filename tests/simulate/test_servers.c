@@ -1,6 +1,6 @@
-/* Servers of their own in the readers that predict: prices against messages counted link by link,
- * the simulator's own time for the traffic against them, folded and whole; how many pay, against
- * trying all. */
+/* Dedicated servers in the predictions: costs against messages counted link by link; the
+ * simulator's own time for the traffic against them, folded and unfolded; the best number of
+ * servers against trying all. */
 #include "scenario.h"
 #include "ty_planner.h"
 #include "ty_topologies.h"
@@ -54,8 +54,8 @@ static void lowered_free(lowered *l)
     ty_costs_free(l->costs);
 }
 
-/* Seconds a way of a bucket, the busiest link's: every device's every message over its own route.
- */
+/* Seconds per direction of a bucket on the busiest link: all messages of all devices over their
+ * routes. */
 static double way_by_hand(const ty_plan *plan, const ty_cluster *cluster, double bytes)
 {
     const uint32_t links = ty_cluster_link_count(cluster);
@@ -112,7 +112,7 @@ Test(servers, are_on_hosts_that_do_not_train)
     }
 }
 
-/* With links that nothing else uses, and one stack that adds nothing of its own. */
+/* Without contention, and with a framework that adds no overhead. */
 Test(servers, cost_what_their_busiest_link_carries)
 {
     for (uint32_t servers = 1; servers < HOST_COUNT; servers++) {
@@ -182,8 +182,8 @@ static void memory_rate_free(ty_plan *plan, ty_cluster *cluster, ty_cluster *slo
     ty_cluster_free(cluster);
 }
 
-/* Two of three hosts' links, one of whose memory is slow: what a server adds up hides behind what
- * arrives, until it takes longer; estimate and simulation have it alike. */
+/* Links of two of three hosts, one of them with slow memory. Arriving data hides the summation on a
+ * server until that takes longer; estimate and simulation agree. */
 Test(servers, add_up_at_the_rate_of_their_memory)
 {
     static const double rates[] = {60e9, 4e9, 1e9, 0.25e9};
@@ -204,7 +204,8 @@ Test(servers, add_up_at_the_rate_of_their_memory)
         for (uint32_t i = 0; i < l.program->stages[0].instruction_count; i++) {
             const ty_instruction *in = &l.program->stages[0].instructions[i];
             const ty_instruction_cost *cost = &l.costs->instructions[0][i];
-            /* The first part is copied, the others are added to it: of each server half. */
+            /* The first input is copied, the others are added to it: half of them on each
+             * server. */
             const double touched = (3.0 * plan->stages[0].replicas - 1) * (double)in->bytes / 2;
             double way_s, push_s;
             if (in->op != TY_OP_COLLECTIVE)
@@ -299,7 +300,7 @@ Test(servers, beside_workers_add_up_in_their_memory)
     }
 }
 
-/* On one machine, by the rates of its profile: messages of 1 GB/s, copies of another rate. */
+/* On one host, by the rates of its profile: messages of 1 GB/s, copies of another rate. */
 Test(servers, add_up_at_the_rate_of_measured_copies)
 {
     static const double rates[] = {20e9, 0.5e9};
@@ -350,9 +351,9 @@ Test(servers, add_up_at_the_rate_of_measured_copies)
     cr_expect_gt(found_s[1], 2 * found_s[0]);
 }
 
-/* The network by itself: exchanges that the costs give no time are as long as SimGrid's links make
- * them, which is what the closed form says; folded or not, in flows or in chunks. More servers than
- * strands of a member among them. */
+/* Traffic only: collectives without a time in the costs take as long as on SimGrid's links, which
+ * the closed form gives; folded or not, as flows or in chunks. Includes more servers than a member
+ * has strands. */
 Test(servers, simulated_links_are_shared_as_the_price_says)
 {
     static const uint32_t counts[] = {1, 2, 4, 8};
@@ -392,7 +393,7 @@ Test(servers, simulated_links_are_shared_as_the_price_says)
     }
 }
 
-/* A preset's own number of servers is as good as the best of all that can be asked for. */
+/* A preset's default number of servers is as good as the best of all valid numbers. */
 Test(servers, as_many_as_pay)
 {
     ty_plan_options o = ty_plan_options_default();
@@ -402,7 +403,7 @@ Test(servers, as_many_as_pay)
     double best_s = HUGE_VAL;
     ty_error error = {0};
 
-    o.global_batch = 2520; /* divides by 2 to 9 */
+    o.global_batch = 2520; /* divisible by 2 to 9 */
     cr_assert_eq(ty_workload_open("alexnet", &vgg, &error), TY_OK, "%s", error.message);
     cr_assert_eq(
         ty_plan_system(ty_system_find("tensorflow-on-spark"), vgg, cluster, NULL, &o, &own, &error),

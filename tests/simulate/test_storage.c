@@ -1,4 +1,4 @@
-/* Stores that hosts share: the simulator against closed forms and the estimate. */
+/* Stores shared by hosts: the simulator against closed forms and the estimate. */
 #include "scenario.h"
 
 #include <criterion/criterion.h>
@@ -6,7 +6,7 @@
 
 static const double STORE_BYTES_PER_S = 1e9;
 
-/* Replicas that read `bytes` each, at most at `limit`, and compute for `compute_s`. */
+/* Replicas that read `bytes` each, at a rate of at most `limit`, and compute for `compute_s`. */
 static void open(scenario *s, const char *line, uint32_t replicas, double bytes, double limit,
                  double own_s, double compute_s)
 {
@@ -23,8 +23,8 @@ static void open(scenario *s, const char *line, uint32_t replicas, double bytes,
     scenario_close(s);
 }
 
-/* All at once: n V / R, or V over what each draws where that is slower, or what is not of the
- * store; folded, walked whole, and step by step alike. */
+/* Concurrent reads: n V / R, or V over each reader's limit if that is slower, or the time outside
+ * the store. Folded, unfolded, and step by step agree. */
 Test(storage, readers_share_a_store)
 {
     static const struct {
@@ -62,8 +62,8 @@ Test(storage, readers_share_a_store)
             }
 }
 
-/* Two of three read the store; the third's share is theirs: between the ends of one and the other
- * they get half each, whatever a load was predicted to take. */
+/* Two of three replicas read from the store and get the third one's share. While both read, each
+ * gets half, for any predicted load time. */
 Test(storage, who_does_not_read_takes_nothing)
 {
     const uint32_t replicas[] = {2, 1};

@@ -1,4 +1,4 @@
-/* Transfers and collectives: closed forms on an empty network, fair shares on a busy one. */
+/* Transfers and collectives: closed forms without contention, fair shares with it. */
 #include "scenario.h"
 
 #include "ty_base.h"
@@ -7,7 +7,7 @@
 #include <math.h>
 #include <stdio.h>
 
-/* One device a host, so that every message goes over the network. */
+/* One device per host, so that every message crosses the interconnect. */
 #define HOSTS "host:%u gpu:1 @v100-sxm2-16gb nvlink2 edr100"
 
 static ty_cluster *hosts(uint32_t leaves, uint32_t per_leaf, unsigned oversubscribed)
@@ -25,7 +25,7 @@ static ty_path path_of(const ty_cluster *cluster, uint32_t from, uint32_t to)
     return path;
 }
 
-/* What a message of `bytes` costs on a path, and no more. */
+/* The cost of a message of `bytes` on a path, without overhead. */
 static ty_instruction_cost message_cost(const ty_path *path, double bytes, double limit)
 {
     const double rate =
@@ -72,12 +72,12 @@ Test(traffic, a_transfer_alone_takes_latency_and_bytes_over_rate)
     }
 }
 
-/* Two replicas send to one stage replica, whose link they share. Each could use `share` of it
- * alone. */
+/* Two replicas send to one stage replica, whose link they share. Each alone could use `share` of
+ * it. */
 Test(traffic, transfers_share_the_receivers_link)
 {
     static const struct {
-        double share, expected_slowdown; /* against bytes over the whole link */
+        double share, expected_slowdown; /* relative to bytes over the link's bandwidth */
     } rows[] = {{0.0, 2.0}, {0.75, 2.0}, {0.5, 2.0}, {0.25, 4.0}};
 
     for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
@@ -164,7 +164,8 @@ Test(traffic, unequal_replicas_find_each_other)
     ty_timeline *timeline = scenario_simulate(&s);
     for (uint32_t step = 0; step < 2; step++) {
         for (uint32_t m = 0; m < MICRO_BATCHES; m++) {
-            const double sent_s = step * 3.0 + m / 2 + 1.0; /* replica m mod 2 does it (m/2)-th */
+            const double sent_s = step * 3.0 + m / 2 + 1.0; /* replica m mod 2 computes it as its
+                                                             * (m/2)-th */
             char what[48];
             snprintf(what, sizeof what, "micro-batch %u of step %u", m, step);
             expect_close(what, event_of(&s, timeline, step, 2 + m % 3, m / 3)->end_s,
@@ -179,8 +180,8 @@ Test(traffic, unequal_replicas_find_each_other)
 
 /*
  * Thakur, Rabenseifner, Gropp 2005, section 3, for n members, S bytes each, latency a, bandwidth B:
- * ring all-reduce 2(n-1) a + 2(n-1)/n S/B; ring all-gather (n-1) (a + S/B); binomial tree, there
- * and back, 2 ceil(log2 n) (a + S/B).
+ * ring all-reduce 2(n-1) a + 2(n-1)/n S/B; ring all-gather (n-1) (a + S/B); binomial tree, up and
+ * down, 2 ceil(log2 n) (a + S/B).
  */
 static ty_instruction_cost collective_cost(ty_collective_kind kind, ty_algorithm algorithm,
                                            uint32_t members, double bytes, double bandwidth,
@@ -293,8 +294,9 @@ Test(traffic, a_collective_starts_with_its_last_member)
     scenario_free(&s);
 }
 
-/* Rings in channels take steps by their latency: members whose costs differ take as many, and an
- * exchange of other latency after another does not wait for steps that nobody takes. */
+/* Latency determines the number of steps of rings in channels. Members with different costs take
+ * the same number, and a collective after one of other latency does not wait for steps that no
+ * member takes. */
 Test(traffic, channels_agree_on_their_steps)
 {
     static const double latencies_s[][2] = {{1e-3, 2e-5}, {2e-5, 1e-3}, {0.0, 1e-3}};
@@ -363,8 +365,8 @@ Test(traffic, two_rings_over_one_uplink_take_twice)
     }
 }
 
-/* Four ranks a stage replica, behind one adapter: of a send each rank has a quarter of it, and of
- * the rings of an exchange as well; where every rank has its own, it is as if there were one. */
+/* Four ranks per stage replica behind one NIC: each rank sends a quarter of a transfer, and of the
+ * rings of a collective. If every rank has its own NIC, the time is that of a single rank. */
 Test(traffic, ranks_share_what_their_routes_share)
 {
     static const struct {
@@ -432,8 +434,8 @@ static ty_timeline *two_sends(scenario *s, const char *cluster, const uint32_t d
     return scenario_simulate(s);
 }
 
-/* Two transfers that share a link of some kind take as much longer as it is too narrow, by the
- * count of who takes which link; where there are links for both, nothing changes. */
+/* Two transfers that share a link slow down by its missing bandwidth, from the count of flows per
+ * link. With a link for each, nothing changes. */
 Test(traffic, what_is_shared_slows_down)
 {
     static const struct {
@@ -490,8 +492,8 @@ Test(traffic, what_is_shared_slows_down)
         }
 }
 
-/* Two jobs of a ring each on the same hosts: one adapter for both takes twice, an adapter each
- * changes nothing; a job alone is as ever. */
+/* Two jobs with a ring each on the same hosts: a shared NIC takes twice the time, separate NICs
+ * change nothing; a single job takes its usual time. */
 Test(traffic, jobs_share_the_links_of_a_cluster)
 {
     static const struct {

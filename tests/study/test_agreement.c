@@ -1,6 +1,7 @@
-/* Random questions: a plan simulated is never faster than an estimate in which no traffic meets; it
- * may be, a little, than the estimate, which takes all transfers between two stages for
- * simultaneous. Collectives played as one flow an edge take as long as played step by step. */
+/* Random queries: a simulated plan is never faster than an estimate without contention. It may be
+ * slightly faster than the estimate, which assumes that all transfers between two stages are
+ * simultaneous. Collectives simulated as one flow per edge take as long as those simulated step by
+ * step. */
 #include "../quick.h"
 #include "ty_study.h"
 
@@ -95,8 +96,8 @@ static double estimate(const ty_plan_inputs *in)
     return step_s;
 }
 
-/* Seconds of a send over the best of its pairs of devices, while nothing else is sent: costs have
- * the worst pair's, while all replicas send at once (planner/cost/network_costs.c). */
+/* Seconds of a send over the best of its device pairs without other traffic. Costs have those of
+ * the worst pair while all replicas send together (planner/cost/network_costs.c). */
 static double alone_s(const ty_plan_inputs *in, uint32_t stage, const ty_instruction *send,
                       const ty_instruction_cost *cost)
 {

@@ -36,7 +36,7 @@ static uint32_t memory_of(const ty_workload *w, uint32_t layer)
     return l->stash_bytes == 0 && l->input_count == 1 ? memory_of(w, l->inputs[0]) : layer;
 }
 
-/* Whether something at or behind `now` reads what layer `made` has made. */
+/* Whether layer `now` or a later one reads the output of layer `made`. */
 static bool is_read_from(const ty_workload *w, uint32_t made, uint32_t now)
 {
     for (uint32_t l = now; l < w->layer_count; l++)
@@ -110,14 +110,14 @@ Test(budgets, lenet_by_hand)
     const uint64_t rows = 20 + 50 + 500 + 10, weights = 500 + 25000 + 400000 + 5000;
     const uint64_t kept = 125 + 6250 + 100000 + 1250; /* a quarter of each */
     const ty_variant int8 = {8, 0}, pruned = {4, 75};
-    /* The first convolution makes 20 x 24 x 24, of which pooling makes 20 x 12 x 12. */
+    /* The first convolution's output is 20 x 24 x 24, which pooling reduces to 20 x 12 x 12. */
     const uint64_t alive = 4 * (20 * 24 * 24 + 20 * 12 * 12);
     const ty_budget budget = {.memory_bytes = 1, .bandwidth_bytes_per_s = 1e6};
     ty_variant_need need;
 
     cr_expect_eq(ty_variant_weight_bytes(w, &int8), weights + 4 * rows + 4 * rows);
     cr_expect_eq(ty_variant_weight_bytes(w, &pruned),
-                 /* nibbles and bits in whole bytes */
+                 /* nibbles and bits in full bytes */
                  (63 + 3125 + 50000 + 625) + 4 * rows + (63 + 3125 + 50000 + 625) + 4 * rows,
                  "%llu", (unsigned long long)ty_variant_weight_bytes(w, &pruned));
     cr_expect_eq(kept, 107625);
@@ -204,7 +204,7 @@ Test(budgets, pruning_saves_no_time)
     cr_expect(strstr(error.message, "no variant of lenet keeps 10 MB and 1 ms: the nearest, fp32, "
                                     "needs") != NULL,
               "%s", error.message);
-    budget = open_budget("time=1ms,bandwidth=1GB/s"); /* reading alone: 1 MB */
+    budget = open_budget("time=1ms,bandwidth=1GB/s"); /* reading the weights only: 1 MB */
     cr_assert_eq(ty_deploy(w, &budget, &found, &error), TY_OK, "%s", error.message);
     cr_expect_eq(found.variant.bits, 16);
     ty_workload_free(w);
@@ -305,7 +305,7 @@ Test(budgets, a_plan_carries_it)
     ty_json_free(document);
     ty_plan_free(read);
 
-    /* Figures that are not the network's. */
+    /* Figures of another model. */
     figure = strstr(strstr(json.data, "\"deployment\""), "\"weight_bytes\": ");
     figure[strlen("\"weight_bytes\": ")] = '9';
     cr_assert_eq(ty_json_parse(json.data, json.length, "plan.json", &document, &error), TY_OK);
@@ -333,7 +333,7 @@ Test(budgets, local_steps_are_on_the_device)
     cr_expect_eq(plan->deployment.variant.bits, 32);
     ty_plan_free(plan);
     plan = NULL;
-    question.budget = "memory=8MB"; /* for the network in fp32, not for gradients beside it */
+    question.budget = "memory=8MB"; /* for the fp32 model, not for gradients in addition */
     cr_expect_eq(plan_of(&question, &plan, &error), TY_EINFEASIBLE, "%s", error.message);
     cr_expect(strstr(error.message, "--budget") == NULL, "of training: %s", error.message);
 

@@ -111,7 +111,7 @@ Test(convergence, fit_refuses_what_it_cannot_use)
 }
 
 /* |g_B|^2 = |G|^2 + tr/B exactly. */
-/* Points on the law come back as it, in their own unit; what cannot be read is refused. */
+/* Fitting points on the law returns the law, in their own unit; unreadable files are refused. */
 Test(convergence, what_others_reached)
 {
     static const char *const refused[] = {
@@ -214,14 +214,14 @@ Test(convergence, loss_stretch_of_powers)
                 changed[t] = 3 * pow((t + 1) / factors[f], -power);
             }
             cr_assert_eq(ty_loss_stretch(losses, changed, COUNT, &m, NULL), TY_OK);
-            /* Sums stand for integrals: the first steps are where they differ. */
+            /* Sums approximate integrals: the first steps are where they differ. */
             check_near(m.expected, factors[f], 3e-3, "factor");
             check_near(m.low, m.high, 1e-2, "no scatter");
         }
 }
 
-/* Scatter that both runs share cancels; of what they do not share the interval is, eight times in
- * ten. */
+/* Noise that both runs share cancels. The interval of the rest covers the truth in 80 % of
+ * cases. */
 Test(convergence, loss_stretch_of_noisy_losses)
 {
     enum { COUNT = 1024, ROUNDS = 400 };
@@ -258,7 +258,7 @@ Test(convergence, loss_stretch_of_noisy_losses)
     cr_assert_not_null(strstr(error.message, "more steps"));
 }
 
-/* A run that is 40 updates behind all along is told as that, wherever it is looked at. */
+/* A run that is 40 updates behind throughout is reported as such, at every point. */
 Test(convergence, lag_of_a_shifted_run)
 {
     enum { COUNT = 4096, LAG = 40 };
@@ -277,7 +277,7 @@ Test(convergence, lag_of_a_shifted_run)
     check_near(ty_lag_of_stretch((ty_interval){0.9, 1, 1.25}, 100).high, 73 * 0.2, 1e-12, "high");
 }
 
-/* With error feedback and with lateness the lag is added to the steps; other losses multiply. */
+/* With error feedback and with staleness the lag is added to the steps; other losses multiply. */
 Test(convergence, measured_costs)
 {
     ty_convergence t = made_task(1000, 1e6);
@@ -339,7 +339,7 @@ Test(convergence, noise_over_a_run)
                  TY_EINFEASIBLE);
 }
 
-/* One run says nothing of the spread; many say it all. */
+/* One run gives no information about the spread; many determine it. */
 Test(convergence, deviation_of_runs)
 {
     static double steps[1000];
@@ -484,7 +484,7 @@ Test(convergence, calibration_file)
     unlink(path);
 }
 
-/* What is written as a calibration is what is read. */
+/* A calibration survives a round trip. */
 Test(convergence, calibration_there_and_back)
 {
     char path[] = "/tmp/ty_calibration_XXXXXX", name[] = "mine", target[] = "loss=2",
@@ -545,7 +545,8 @@ Test(convergence, intervals)
     check_near(e.high, 3 * a.high, 1e-12, "exact factor");
 }
 
-/* Alike estimates: what each says of itself, over the root of their number; far apart: how far. */
+/* Similar estimates: their own error over the root of their number. Distant estimates: their
+ * distance. */
 Test(convergence, estimates_of_one_figure)
 {
     const ty_interval one = ty_interval_of_deviation(2, 0.3);

@@ -20,8 +20,8 @@ static double exponential(double mean)
     return -mean * log((rand() + 1.0) / (RAND_MAX + 2.0));
 }
 
-/* Seconds to get one interval's work and checkpoint done, failures and restarts included; a failure
- * while restarting starts the restart again. */
+/* Seconds to complete the work and checkpoint of one interval, including failures and restarts; a
+ * failure during a restart repeats the restart. */
 static double one_interval(double work_s, double write_s, double restart_s, double mtbf_s)
 {
     double clock = 0, need = work_s + write_s;
@@ -301,7 +301,8 @@ Test(score, figures_hang_together)
     ty_cluster_free(cluster);
 }
 
-/* Days, dollars and energy of a length of training follow from the step, however it is given. */
+/* Days, dollars and energy of a training length follow from the step, for every way to specify
+ * it. */
 Test(cost, of_a_length_of_training)
 {
     ty_cluster *cluster = open_cluster("2x p3.16xlarge");
@@ -360,7 +361,7 @@ Test(cost, of_a_length_of_training)
     ty_cluster_free(cluster);
 }
 
-/* Of two stages the first is late, by the one micro-batch that overtakes the update. */
+/* The first of two stages is stale, by the one micro-batch that overtakes the update. */
 Test(score, late_gradients_by_micro_batches)
 {
     ty_cluster *cluster = open_cluster("2x p3.16xlarge");
@@ -397,7 +398,7 @@ Test(score, late_gradients_by_micro_batches)
     ty_cluster_free(cluster);
 }
 
-/* A plan that says how late its gradients are: all of them by as much, whatever its stages. */
+/* A plan with a staleness: it applies to all its gradients, for any stages. */
 Test(score, late_gradients_of_a_plan)
 {
     ty_cluster *cluster = open_cluster("2x p3.16xlarge");

@@ -144,7 +144,7 @@ Test(fastest, one_simulation_of_a_second)
     }
 }
 
-/* ---- Changes that nobody asked for ----------------------------------------------------------- */
+/* ---- Unrequested changes ----------------------------------------------------------- */
 
 /* Whether any bucket of the answer, or of its candidates, is compressed. */
 static bool has_compression(const ty_plan *plan)

@@ -1,6 +1,5 @@
-/* Records of language models as the questions that a user would ask, and how far the answers are
- * from published rows that no constant was fitted to (where the shared measurements are at hand).
- */
+/* Records of language models as the queries that a user would make, and the errors of the answers
+ * on published rows that no constant was fitted to (if the shared measurements are available). */
 #include "ty_study.h"
 #include "validate/asked.h"
 
@@ -86,7 +85,8 @@ Test(language_models, metrics_become_seconds)
 
 #define SPEED(id, members) RECORD_OF(id, "training-speed", members "," MEASURED)
 
-/* What a source leaves out, as its software or the model's name fills it; each filling is said. */
+/* Details that a source omits are taken from its framework or the model's name; each one is
+ * reported. */
 Test(language_models, what_is_left_out_is_filled_and_said)
 {
     static const struct {

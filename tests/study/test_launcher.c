@@ -1,4 +1,4 @@
-/* When a launcher is given up, second by second. */
+/* The time at which a launcher gives up, in seconds. */
 #include "worker.h"
 
 #include <criterion/criterion.h>
@@ -10,7 +10,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-/* What one process tree is seen to be, from second 0 on. */
+/* Observations of one process tree, from second 0 on. */
 typedef struct story {
     const char *name;
     ty_process_tree tree; /* cpu_s: what is used in each second */
@@ -63,7 +63,7 @@ Test(launcher, is_given_up_when_it_comes_to_nothing)
     }
 }
 
-/* What was acknowledged once, or is of another connection, begins anew. */
+/* Bytes acknowledged in an earlier turn, or on another connection, restart the count. */
 Test(launcher, a_host_that_answers_now_and_then_is_there)
 {
     static const struct {
@@ -93,7 +93,7 @@ Test(launcher, a_host_that_answers_now_and_then_is_there)
     }
 }
 
-/* A child in a group of its own with a child, one that ended, and how they are seen and killed. */
+/* A child in its own process group with a child, and one that ended: all are seen and killed. */
 Test(launcher, all_that_it_started_is_seen_and_killed)
 {
     ty_process_tree tree = {0};
@@ -137,7 +137,7 @@ Test(launcher, all_that_it_started_is_seen_and_killed)
     ty_process_tree_kill(top);
     cr_assert_eq(waitpid(top, &outcome, 0), top);
     cr_assert(WIFSIGNALED(outcome));
-    /* The others had the pipe's end, or none. */
+    /* All others that had the pipe's end are gone. */
     cr_assert_eq(read(ready[0], &one, 1), 0, "something is left");
     cr_assert_not(ty_process_tree_read(top, &tree));
 }

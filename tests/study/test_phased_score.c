@@ -1,4 +1,4 @@
-/* The way that phases go, against walking it step by step and against single plans. */
+/* Progress through phases, against a step-by-step simulation and against single plans. */
 #include "ty_phases.h"
 
 #include <criterion/criterion.h>
@@ -18,8 +18,8 @@ static void check_interval(ty_interval found, ty_interval expected, const char *
     check_near(found.high, expected.high, 1e-12, what);
 }
 
-/* A plan that is at the target after `to_target` steps of its batch, of which noise makes `noise`
- * as many. */
+/* A plan that reaches the target after `to_target` steps of its batch; noise multiplies the steps
+ * by `noise`. */
 static ty_phase_score made_hot(uint32_t steps, uint32_t batch, double to_target, double step_time_s,
                                double noise)
 {
@@ -44,7 +44,7 @@ static ty_phase_score made(uint32_t steps, uint32_t batch, double to_target, dou
     return made_hot(steps, batch, to_target, step_time_s, 1);
 }
 
-/* A step at a time; the last phase goes on. */
+/* One step at a time; the last phase continues to the target. */
 static void walk(const ty_phase_score *phases, uint32_t count, double *steps, double *time_s,
                  uint32_t *last)
 {

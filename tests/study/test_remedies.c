@@ -1,5 +1,6 @@
-/* What does not fit is told with a change that does: the first of the order that is documented for
- * ty_question_remedy, found here by asking for each by hand; its line gives what it promises. */
+/* Each plan that does not fit comes with a change that makes it fit: the first one in the order
+ * documented for ty_question_remedy, found here by querying each change by hand. Its line gives the
+ * promised result. */
 #include "ty_study.h"
 
 #include <criterion/criterion.h>
@@ -42,7 +43,7 @@ static void refused(const ty_question *question, ty_remedy *out)
     ty_question_inputs_clear(&inputs);
 }
 
-/* Typed as it is told, the change gives the step that it promises. */
+/* The change, typed as printed, gives the promised step time. */
 static void type(const ty_question *question, const ty_remedy *remedy)
 {
     const ty_question typed = {.workload = question->workload,
@@ -67,9 +68,9 @@ Test(remedies, the_first_that_fits_is_told, .timeout = 300)
 {
     static const struct {
         const char *workload, *cluster, *precision, *system;
-        const char *pins[4]; /* in the order in which they are given up */
+        const char *pins[4]; /* in the order in which they are dropped */
         uint32_t batch;
-        const char *words; /* what is expected where no single pin helps */
+        const char *words; /* expected text if no single pin helps */
     } rows[] = {
         {"llama-2-7b", "1x dgx-a100", NULL, NULL, {"zero=0", "tp=1", "dp=8"}, 64, NULL},
         {"llama-2-7b",

@@ -1,4 +1,4 @@
-/* The questions of ty_study.h as a program would ask them. */
+/* The queries of ty_study.h as a program would make them. */
 #include "ty_study.h"
 #include "vary.h"
 
@@ -69,7 +69,7 @@ Test(study, an_objective_is_never_worse_by_its_own_measure)
     ty_cluster_free(cluster);
 }
 
-/* Samples a second of the best plan for a question; 0: there is none. */
+/* Samples per second of the best plan for a query; 0: there is none. */
 static double asked(const ty_question *question, uint32_t batch, const char *fix)
 {
     ty_question other = *question;
@@ -86,23 +86,25 @@ static double asked(const ty_question *question, uint32_t batch, const char *fix
     return samples_per_s;
 }
 
-/* What is said to do better does when it is asked for, and nothing is said where nothing does. */
+/* Suggested changes are faster when they are queried, and there is no suggestion if no change
+ * is. */
 Test(study, what_divides_badly_is_found_by_asking, .timeout = 200)
 {
     static const struct {
         const char *cluster, *fix;
         uint32_t batch;
-        uint32_t batches[2]; /* that are better; 0: none */
+        uint32_t batches[2]; /* faster ones; 0: none */
         uint32_t stages, stage_better;
         const char *better_fix;
     } rows[] = {
         {"dgx-a100", NULL, 60, {56, 64}, 0, 0, NULL},
         {"dgx-a100", NULL, 22, {16, 24}, 0, 0, NULL},
         {"dgx-a100", NULL, 64, {0, 0}, 0, 0, NULL},
-        {"dgx-a100", NULL, 4, {0, 0}, 0, 0, NULL},             /* divides the devices */
-        {"dgx-a100", "micro_batch=5", 60, {0, 0}, 0, 0, NULL}, /* 64 has none of 5 */
+        {"dgx-a100", NULL, 4, {0, 0}, 0, 0, NULL},             /* a divisor of the number of
+                                                                * devices */
+        {"dgx-a100", "micro_batch=5", 60, {0, 0}, 0, 0, NULL}, /* 64 is no multiple of 5 */
         {"3x dgx-a100", "pp=8", 96, {0, 0}, 8, 6, "pp=6"},
-        {"dgx-a100", "pp=8", 64, {0, 0}, 8, 0, NULL}, /* 6 do not divide 8 devices */
+        {"dgx-a100", "pp=8", 64, {0, 0}, 8, 0, NULL}, /* 8 devices are no multiple of 6 */
         {"dgx-a100", "pp=4", 64, {0, 0}, 0, 0, NULL},
     };
 
@@ -353,7 +355,8 @@ Test(study, elastic_runs_shrink_by_the_replicas_that_are_lost, .timeout = 100)
     cr_assert_eq(elastic.known[1].replicas, 8);
     cr_assert_gt(elastic.question.rate_count, 1);
     cr_assert_eq(elastic.rates[0], 1);
-    /* Seven replicas less over two hosts; with eight less all are on one, which is faster. */
+    /* Two hosts lose up to seven replicas; with eight lost, all are on one host, which is
+     * faster. */
     for (uint32_t k = 2; k < 8; k++)
         cr_assert_lt(elastic.rates[k], elastic.rates[k - 1]);
     cr_assert_gt(elastic.rates[8], elastic.rates[7]);
@@ -386,7 +389,7 @@ Test(study, documents_of_a_plan)
     cr_assert_eq(ty_plan_compression_document(&inputs, &compression, &error), TY_OK);
     cr_assert_eq(ty_json_array(ty_json_root(compression), "curves", 1, 100, &curves, &error),
                  TY_OK);
-    cr_assert_eq(ty_json_size(curves), 6); /* none, and those that are shown */
+    cr_assert_eq(ty_json_size(curves), 6); /* no compression, and the displayed ones */
     ty_json_free(score);
     ty_json_free(compression);
     inputs.plan->prediction.step_time_s = 0;

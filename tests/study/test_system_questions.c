@@ -1,5 +1,5 @@
-/* What is asked of a system by name is in its plan, or the system says that it has it not and what
- * it has: every key of --fix and every precision, of every system. */
+/* Each option requested from a named system is in its plan, or the system reports that it lacks the
+ * option and which ones it has: every key of --fix and every precision, for every system. */
 #include "ty_study.h"
 
 #include <criterion/criterion.h>
@@ -10,7 +10,8 @@
 #define PLAIN_WORKLOAD "gpt-tiny"
 #define PLAIN_CLUSTER "2x p100-server" /* eight devices on two hosts */
 
-/* ---- What a plan has --------------------------------------------------------------------- */
+/* ---- Properties of a plan
+ * --------------------------------------------------------------------- */
 
 /* "3+3+3": a number of each stage. */
 static bool has_of_each(const ty_plan *plan, uint32_t (*number)(const ty_plan_stage *stage),
@@ -61,7 +62,7 @@ static bool has_micro_batch(const ty_plan *plan, const char *value)
     return plan->micro_batch_size == (uint32_t)atoi(value);
 }
 
-/* Rows are for embeddings alone; everything else is for all that is exchanged. */
+/* Row compression is for embeddings only; every other kind is for all gradients. */
 static bool has_compression(const ty_plan *plan, const char *value)
 {
     ty_compression asked = {0};
@@ -101,7 +102,7 @@ static bool has_bucket(const ty_plan *plan, const char *value)
     return true;
 }
 
-/* By what the chosen candidate says of itself; test_cycles.c looks at the buckets. */
+/* By the chosen candidate's description; test_cycles.c checks the buckets. */
 static bool has_cycle(const ty_plan *plan, const char *value)
 {
     char words[64];
@@ -223,7 +224,7 @@ static bool has_embeddings(const ty_plan *plan, const char *value)
     return has_rows == (strcmp(value, "shorter") == 0);
 }
 
-/* What is asked for without a compressor says nothing of the plan but its line. */
+/* Without a compressor the option appears only in the plan's line. */
 static bool has_compress(const ty_plan *plan, const char *value)
 {
     return (strstr(plan->fix, "compress=shorter") == NULL) == (strcmp(value, "all") == 0) ||
@@ -241,11 +242,11 @@ static bool has_bucket_words(const ty_plan *plan, const char *value)
     return !is_exchanged || strstr(plan->fix, words) != NULL;
 }
 
-/* ---- What is asked ----------------------------------------------------------------------- */
+/* ---- Queries ----------------------------------------------------------------------- */
 
 typedef bool finding(const ty_plan *plan, const char *value);
 
-/* With the cluster of their own where eight P100 are no answer. */
+/* With a separate cluster if eight P100 cannot answer. */
 typedef struct ask {
     const char *key, *values; /* values apart by blanks */
     finding *is_found;
@@ -288,7 +289,7 @@ static const ask asks[] = {
      NULL, NULL},
 };
 
-/* What all data-parallel systems, and all pipelines, have. */
+/* Options of all data-parallel systems, and of all pipelines. */
 #define DATA_PARALLEL                                                                              \
     " devices=4 pp=1 dp=8 replicas=8 schedule=gpipe schedule=1f1b micro_batch=1 tp=1 cp=1 ep=1 "   \
     "tables=whole sp=0 layers=28 compress=all embeddings=dense "                                   \
@@ -368,7 +369,7 @@ static ty_status plan_of(const ty_question *question, ty_plan **out, ty_error *e
     return status;
 }
 
-/* Whether the name begins the message, and what was found is said. */
+/* Whether the message begins with the name and reports the found value. */
 static bool names_system(const char *message, const char *system)
 {
     const size_t length = strlen(system);
@@ -393,7 +394,8 @@ static void ask_one(const char *system, const char *has, const ask *a, const cha
 
     snprintf(fix, sizeof fix, "%s=%s", a->key, value);
     if (strcmp(system, "megatron") == 0 ? a->cluster == NULL : strcmp(fix, "ep=1") == 0)
-        question.workload = PLAIN_WORKLOAD; /* which megatron divides, and any device holds */
+        question.workload = PLAIN_WORKLOAD; /* a valid model for megatron's parallel sizes, and
+                                             * small enough for any device */
     status = plan_of(&question, &plan, &error);
     if (is_listed(has, fix)) {
         cr_expect_eq(status, TY_OK, "%s %s: %s", system, fix, error.message);
@@ -420,7 +422,7 @@ Test(system_questions, every_key_is_in_the_plan_or_refused)
         }
 }
 
-/* A system or a key that is added has to be asked here. */
+/* Every system and key must have a query here. */
 Test(system_questions, none_is_left_out)
 {
     const char *key;
@@ -464,7 +466,8 @@ Test(system_questions, precision_is_in_the_plan)
         }
 }
 
-/* Who may choose compressors that change convergence chooses among those that the system has. */
+/* If compressors that change convergence are allowed, the search chooses among those that the
+ * system has. */
 Test(system_questions, lossy_compressors_are_the_systems_own)
 {
     for (size_t s = 0; s < SYSTEM_COUNT; s++) {
@@ -487,7 +490,8 @@ Test(system_questions, lossy_compressors_are_the_systems_own)
     }
 }
 
-/* A stack that does not have what the system does is named; what it has counts for both. */
+/* A framework that lacks a system's feature is named in the message; otherwise its features limit
+ * those of the system. */
 Test(system_questions, stacks_narrow_systems)
 {
     ty_question question = {.workload = PLAIN_WORKLOAD,
@@ -511,7 +515,7 @@ Test(system_questions, stacks_narrow_systems)
     ty_plan_free(plan);
 }
 
-/* Devices that do not divide the usual batch are given the next one that they do divide. */
+/* If the number of devices does not divide the usual batch, the next larger multiple is used. */
 Test(system_questions, every_default_answers)
 {
     static const struct {

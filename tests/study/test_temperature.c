@@ -1,6 +1,6 @@
-/* What gradient noise costs at a rate: against closed forms, and against descent with momentum on
- * quadratics whose Hessian H and noise covariance S are known, so that expected losses are exact.
- */
+/* Effect of gradient noise at a learning rate: against closed forms, and against descent with
+ * momentum on quadratics with known Hessian H and noise covariance S, so that expected losses are
+ * exact. */
 #include "ty_phases.h"
 
 #include <criterion/criterion.h>
@@ -104,7 +104,8 @@ static double steps_to(const quadratic *q, double rate, double batch, double tar
     return steps;
 }
 
-/* So much noise that after STEPS of the base it makes up a share of the loss, which is returned. */
+/* Sets the noise so that after STEPS of the base it makes up the given share of the loss, which is
+ * returned. */
 static double noise_set(quadratic *q, double share)
 {
     const double with = train(q, base_rate, base_batch, STEPS, NULL);
@@ -184,9 +185,9 @@ static double worst_error(const quadratic *q, double target, const ty_convergenc
     return worst;
 }
 
-/* Spectra, noises and shares of it. Nearly all of |G|^2 is noise that came back as displaced
- * weights, so that neither noise scale tells how far a step gets, and what is nearer to the cost of
- * one step (McCandlish et al., equation 2.8) is the farther off. */
+/* Spectra, noises and their shares. Nearly all of |G|^2 is noise that returned as displaced
+ * weights. So neither noise scale predicts the progress per step, and the one closer to the cost of
+ * one step (McCandlish et al., equation 2.8) has the larger error. */
 Test(temperature, steps_on_noisy_quadratics)
 {
     static const struct {
@@ -217,7 +218,7 @@ Test(temperature, steps_on_noisy_quadratics)
     }
 }
 
-/* The score of a plan, as far as phases ask for it. */
+/* The score of a plan, with the fields that phases need. */
 static ty_phase_score phase_of(const ty_convergence *task, double batch, double share,
                                uint32_t steps)
 {

@@ -1,5 +1,5 @@
-/* Every plan says the --fix that asks for it, and so does every candidate: random questions, whose
- * answers are typed back. The same plan comes back, to the last digit of its prediction. */
+/* Every plan and every candidate prints the --fix that reproduces it. Random queries whose answers
+ * are typed back give the same plan, to the last digit of its prediction. */
 #include "ty_study.h"
 
 #include <criterion/criterion.h>
@@ -10,7 +10,7 @@
 #include <string.h>
 
 #define QUICK_PLANS 150
-#define CANDIDATES 2 /* of each plan, beside the chosen one */
+#define CANDIDATES 2 /* per plan, in addition to the chosen one */
 #define TOLERANCE 1e-9
 
 static uint32_t random_below(uint64_t *state, uint32_t bound)
@@ -21,8 +21,8 @@ static uint32_t random_below(uint64_t *state, uint32_t bound)
 
 #define ONE_OF(state, list) ((list)[random_below(state, sizeof(list) / sizeof *(list))])
 
-/* Every kind of network, of cluster and of software; a word that pins something else now and then,
- * a system, or an objective, whose choices must be in the line too. */
+/* Every kind of model, cluster and framework; sometimes another pin, a system, or an objective,
+ * whose choices must also be in the line. */
 static ty_question draw(uint64_t *state)
 {
     static const char *const workloads[] = {"lenet",
@@ -108,8 +108,8 @@ static ty_question draw(uint64_t *state)
     return q;
 }
 
-/* The plan as JSON without the other candidates, and without why its stack was taken, which a line
- * that names the stack does not say; the caller's. */
+/* The plan as JSON without the other candidates, and without the reason for its framework, which a
+ * line that names the framework omits; to be freed by the caller. */
 static char *words_of(ty_plan *plan)
 {
     const uint32_t count = plan->candidate_count;
@@ -128,7 +128,7 @@ static char *words_of(ty_plan *plan)
     return out;
 }
 
-/* Where two texts part, in their lines. */
+/* Reports the lines in which two texts differ. */
 static void expect_same(const char *what, const char *one, const char *other)
 {
     size_t at = 0, line = 0;
@@ -143,7 +143,7 @@ static void expect_same(const char *what, const char *one, const char *other)
               one + line, (int)strcspn(other + line, "\n"), other + line);
 }
 
-/* The question that the line of a plan asks. */
+/* The query from a plan's line. */
 static ty_question typed(const ty_question *asked, const ty_plan *plan, const char *fix)
 {
     return (ty_question){.workload = asked->workload,
@@ -167,7 +167,7 @@ static ty_status answer(const ty_question *question, ty_plan **out, ty_error *er
     return status;
 }
 
-/* A candidate whose step was estimated, by its own line. */
+/* A candidate with an estimated step, by its line. */
 static void type_candidate(const ty_question *asked, const ty_plan *plan, const ty_candidate *c,
                            const char *what)
 {
@@ -246,7 +246,8 @@ Test(typed_back, plans_come_back_by_their_own_line, .timeout = 3000)
     cr_expect_gt(candidates, plans / 4, "%u candidates typed", candidates);
 }
 
-/* A question of front layers first, which one device answers best: it has nothing to exchange. */
+/* A query for priority to the first layers, with a single device as the fastest plan: it has no
+ * gradient collective. */
 Test(typed_back, one_replica_has_no_order)
 {
     uint32_t candidates = 0;

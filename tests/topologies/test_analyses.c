@@ -82,8 +82,8 @@ Test(analyses, bisection_is_the_least_cut)
 
 /* ---- Rings ------------------------------------------------------------------------------- */
 
-/* Every ring visits all once; all rings together stay within the lanes drawn between two devices.
- */
+/* Every ring visits all devices once; all rings together fit the NVLink lanes between two
+ * devices. */
 static void check_rings(const ty_cluster *c, const ty_ring_set *set, double lane)
 {
     uint32_t n = set->device_count, used[SMALL][SMALL] = {{0}};
@@ -115,9 +115,9 @@ static void check_rings(const ty_cluster *c, const ty_ring_set *set, double lane
             cr_assert_eq(used[a][b], 0, "no link between %u and %u", a, b);
 }
 
-/* A V100 of a DGX-1 has six links, a ring takes two: the hybrid cube mesh has three rings at once,
- * which use all 24 lanes (NCCL finds the same three, there and back). K8 falls into three cycles
- * and a matching (Walecki 1892). */
+/* A V100 of a DGX-1 has six links, a ring uses two: the hybrid cube mesh has three concurrent
+ * rings, which use all 24 NVLink lanes (NCCL finds the same three, in both directions). K8
+ * decomposes into three cycles and a matching (Walecki 1892). */
 Test(analyses, meshes_have_the_known_rings)
 {
     static const struct {
@@ -126,7 +126,7 @@ Test(analyses, meshes_have_the_known_rings)
         double lane;
     } rows[] = {
         {"dgx1-v100", 8, 3, 20e9}, {"p3.16xlarge", 8, 3, 20e9}, {"mi300x-server", 8, 3, 48e9},
-        {"dgx1-v100", 2, 2, 20e9}, /* two lanes between the first two of the list */
+        {"dgx1-v100", 2, 2, 20e9}, /* two NVLink lanes between the first two of the list */
         {"dgx1-v100", 4, 2, 20e9}, /* a square of double links and its single diagonals */
     };
     for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
@@ -143,9 +143,9 @@ Test(analyses, meshes_have_the_known_rings)
     }
 }
 
-/* Pairs of a DGX-1 have two lanes, one or none; its first five have no ring of lanes, but one in
- * which the fifth is reached and left through its one neighbour. Two without a neighbour between
- * them go over the routes. */
+/* Pairs of a DGX-1 have two NVLink lanes, one or none. Its first five devices have no ring over
+ * NVLink lanes, but one that enters and leaves the fifth through its only neighbor. Two devices
+ * without a common neighbor use the routes. */
 Test(analyses, pairs_and_groups_of_a_mesh)
 {
     static const struct {
@@ -191,7 +191,7 @@ Test(analyses, without_a_mesh_the_ring_is_over_the_routes)
 
 /* ---- Weak points: take each away ---------------------------------------------------------- */
 
-/* Parts of the graph without devices, `gone` and link `cut`. */
+/* Connected components of the graph without devices, `gone` and link `cut`. */
 static void find_parts(const ty_cluster *c, uint32_t gone, uint32_t cut, uint32_t *part)
 {
     uint32_t count = ty_cluster_vertex_count(c);
@@ -214,7 +214,7 @@ static void find_parts(const ty_cluster *c, uint32_t gone, uint32_t cut, uint32_
     }
 }
 
-/* Bit set of the parts a device has links to. */
+/* Bit set of the components that a device has links to. */
 static uint32_t parts_of(const ty_cluster *c, uint32_t device, uint32_t gone, uint32_t cut,
                          const uint32_t *part)
 {
@@ -229,8 +229,8 @@ static uint32_t parts_of(const ty_cluster *c, uint32_t device, uint32_t gone, ui
     return set;
 }
 
-/* Devices lost when the part that stays is a largest one of what all devices were linked to. Two
- * may be as large: `found` must be one of the answers. */
+/* Devices lost if the remaining component is a largest one of the component that all devices were
+ * linked to. Two may be equally large: `found` must be one of the answers. */
 static bool is_right(const ty_cluster *c, uint32_t gone, uint32_t cut, uint32_t found)
 {
     uint32_t count = ty_cluster_vertex_count(c), devices = ty_cluster_device_count(c);
@@ -439,7 +439,8 @@ Test(analyses, findings)
     cr_assert(is_close(worst, 32 * 25e9 / 1.25e9), "%g", worst);
     cr_assert_eq(count_findings("16x dgx-h100", TY_FINDING_SLOW_LINK, &worst), 0);
     cr_assert_eq(count_findings("16x dgx-h100", TY_FINDING_ODD_DEVICE, &worst), 0);
-    /* the switch; of every GPU, the PCIe switch that leads it to the network, and the link there */
+    /* the switch; for every GPU, the PCIe switch on its route to the interconnect, and the link
+     * there */
     cr_assert_eq(count_findings("16x dgx-h100", TY_FINDING_WEAK_POINT, &worst), 1 + 2 * 128);
     cr_assert(is_close(worst, 15 * 8));
 }

@@ -1,5 +1,5 @@
-/* Smaller graphs of the same flow: against igraph on the whole graph, and to nothing where there is
- * nothing to decide. */
+/* Smaller graphs with the same flow: against igraph on the complete graph, and reduced to nothing
+ * for trivial graphs. */
 #include "flow_reduce.h"
 #include "graph.h"
 

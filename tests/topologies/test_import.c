@@ -1,5 +1,5 @@
-/* Importers: our own small files in tests/topologies/data against what was drawn by hand, and all
- * real files that lie beside the source tree, where they do. */
+/* Importers: small files in tests/topologies/data against graphs drawn by hand, and all real files
+ * next to the source tree, if they are there. */
 #include "samples.h"
 
 #include <criterion/criterion.h>
@@ -410,7 +410,7 @@ Test(import_real, smi_gives_the_dgx1_of_the_catalogue)
     ty_cluster_free(imported);
 }
 
-/* ---- Our own files, drawn by hand --------------------------------------------------------- */
+/* ---- Small files, drawn by hand --------------------------------------------------------- */
 
 static const ty_link_edge *link_between(const ty_cluster *c, const char *a, const char *b)
 {
@@ -449,7 +449,7 @@ Test(import, nccl)
     static const wanted_link rows[] = {
         {"host-0/cpu-0", "host-0", "upi-sapphire-rapids", 22e9},
         {"host-0/pci-0000:01:00.0", "host-0/cpu-0", "pcie5-bridge", 48e9},
-        {"host-0/gpu-0", "host-0/pci-0000:01:00.0", "pcie5", 24e9}, /* eight lanes */
+        {"host-0/gpu-0", "host-0/pci-0000:01:00.0", "pcie5", 24e9}, /* eight PCIe lanes */
         {"host-0/gpu-1", "host-0/cpu-1", "pcie5", 48e9},
         {"host-0/gpu-0", "host-0/nvswitch", "nvlink4", 9 * 20.6e9},
         {"host-0/gpu-1", "host-0/nvswitch", "nvlink4", 9 * 20.6e9},
@@ -621,7 +621,7 @@ Test(import, simgrid_dragonfly)
     ty_cluster_free(c);
 }
 
-/* topology.yaml says what topology.conf says. */
+/* topology.yaml gives the same cluster as topology.conf. */
 Test(import, slurm_yaml)
 {
     ty_cluster_import_options options = {.host = "dgx-a100"};
@@ -697,7 +697,7 @@ Test(import, refuses_bad_slurm_yaml)
     }
 }
 
-/* ---- What is refused ---------------------------------------------------------------------- */
+/* ---- Refusals ---------------------------------------------------------------------- */
 
 static const struct {
     const char *text;
@@ -765,7 +765,7 @@ Test(import, refuses_bad_files)
     }
 }
 
-/* Each number is one that may stand there, their product is not. */
+/* Each number is valid, their product is not. */
 Test(import, refuses_a_device_faster_than_files_may_say)
 {
     static const char text[] = "<platform version=\"4.1\"><cluster id=\"c\" prefix=\"n\" "
@@ -801,7 +801,7 @@ Test(import, refuses_bad_options)
     }
 }
 
-/* What is read can be written and read again: no text but a bus id where one belongs. */
+/* An accepted file survives a round trip: only a bus id is accepted as a bus id. */
 Test(import, nccl_refuses_what_is_no_bus_id)
 {
     static const char *const busids[] = {"", "0000:02\xef\xbf\xbd.0", "0000:02\xe2\x80\xa8.0",
@@ -825,7 +825,7 @@ Test(import, nccl_refuses_what_is_no_bus_id)
     }
 }
 
-/* Nesting is refused long before it is a danger to the stack. */
+/* Deep nesting is refused long before it could overflow the stack. */
 Test(import, refuses_deep_nesting)
 {
     static const struct {
@@ -881,7 +881,7 @@ Test(import, survives_every_failing_allocation)
         long low = 0, high = 1;
         while (try_with(high, paths[i], &options) != TY_OK)
             high *= 2;
-        while (high - low > 1) { /* what `low` gets is too few, what `high` gets enough */
+        while (high - low > 1) { /* `low` bytes are too few, `high` bytes are enough */
             long middle = low + (high - low) / 2;
             if (try_with(middle, paths[i], &options) == TY_OK)
                 high = middle;
@@ -909,7 +909,7 @@ static char *export_as(const char *name, const char *format)
     return out;
 }
 
-/* There and back: every pair of devices has the bandwidth it had. */
+/* Round trip: every pair of devices has the same bandwidth. */
 Test(export, nccl_comes_back)
 {
     static const char *const names[] = {"dgx-a100", "dgx-h100",     "dgx1-v100",     "dgx-b200",
@@ -979,7 +979,7 @@ Test(export, dot_names_every_vertex_and_link)
     ty_free(text);
 }
 
-/* NCCL's file is about one host: where hosts differ, whose must be said. */
+/* NCCL's file describes one host: if hosts differ, the option must name one. */
 Test(export, nccl_of_one_host)
 {
     ty_cluster *c = sample_open("2x dgx-a100 + 1x p100-server"), *back = NULL;

@@ -1,5 +1,5 @@
-/* Files as people have them: copied out of terminals and pages, of machines whose shapes are not
- * those of the first ones. */
+/* Files as users have them: copied out of terminals and web pages, from hosts with other shapes
+ * than the first ones. */
 #include "samples.h"
 
 #include <criterion/criterion.h>
@@ -17,8 +17,8 @@ static const ty_link_edge *link_between(const ty_cluster *c, const char *a, cons
 
 /* ---- nvidia-smi topo -m ------------------------------------------------------------------ */
 
-/* Spaces for tabs, a fence, prefixes, a log and a legend around it, two machines in one file: each
- * is what its clean print is. */
+/* Spaces for tabs, a fence, prefixes, a log and a legend around it, two hosts in one file: each
+ * gives the result of its clean print. */
 Test(import_forms, smi_copied)
 {
     ty_import_notes notes = {0};
@@ -58,7 +58,7 @@ Test(import_forms, smi_texts)
          0, TY_OK, 2, NULL},
         /* one GPU, which a log speaks of before and after */
         {"GPU0 is idle\n  GPU0 CPU Affinity\nGPU0 X 0-7\nGPU0 is idle\n", 0, TY_OK, 1, NULL},
-        /* two machines that differ */
+        /* two hosts that differ */
         {"  GPU0 NIC0 CPU Affinity\nGPU0 X PIX 0-7\nNIC0 PIX X\n"
          "  GPU0 GPU1 NIC0 CPU Affinity\nGPU0 X NV12 PIX 0-7\nGPU1 NV12 X PHB 0-7\nNIC0 PIX PHB "
          "X\n",
@@ -71,7 +71,7 @@ Test(import_forms, smi_texts)
          "  GPU0 GPU1 NIC0 CPU Affinity\nGPU0 X NV12 PIX 0-7\nGPU1 NV12 X PHB 0-7\nNIC0 PIX PHB "
          "X\n",
          4, TY_EPARSE, 0, "found 2 matrices that differ, expected 4 equal machines"},
-        /* one machine, printed by two ranks */
+        /* one host, printed by two ranks */
         {"  GPU0 NIC0 CPU Affinity\nGPU0 X PIX 0-7\nNIC0 PIX X\n"
          "  GPU0 NIC0 CPU Affinity\nGPU0 X PIX 0-7\nNIC0 PIX X\n",
          1, TY_OK, 1, NULL},
@@ -153,7 +153,8 @@ Test(import_forms, nvlink_domain_too_large)
                        error.message);
 }
 
-/* A tray alone is four GPUs behind a switch; blocks of hosts that share none stay as they were. */
+/* A single tray is four GPUs behind a switch; blocks of hosts without a common switch are
+ * unchanged. */
 Test(import_forms, hosts_without_a_domain)
 {
     ty_cluster_import_options options = {.host = "dgx-h100"};
@@ -219,9 +220,8 @@ Test(import_forms, simgrid_one_link_among_clusters)
     ty_cluster_free(c);
 }
 
-/* Routes of which a graph of their links would shorten some, as in small_platform: each is drawn by
- * itself. What every host meets is held against libsimgrid in tests/simulate/test_platforms_read.c.
- */
+/* Routes that would be shorter in a graph of their links, as in small_platform: each is drawn
+ * separately. tests/simulate/test_platforms_read.c compares every host's routes with libsimgrid. */
 Test(import_forms, simgrid_routes_that_no_graph_has)
 {
     ty_import_notes notes = {0};
@@ -235,7 +235,7 @@ Test(import_forms, simgrid_routes_that_no_graph_has)
     ty_cluster_free(c);
 }
 
-/* A route back that is another one cannot be drawn, and that is said. */
+/* A different return route cannot be drawn, which is reported. */
 Test(import_forms, simgrid_ways_back)
 {
     static const char text[] =

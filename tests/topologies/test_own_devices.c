@@ -1,4 +1,4 @@
-/* Devices of one's own in a description or a file, and those of the catalogue's later years. */
+/* User-defined devices in a description or a file, and the catalogue's later devices. */
 #include "samples.h"
 
 #include <criterion/criterion.h>
@@ -24,7 +24,7 @@ Test(own_devices, are_what_is_said)
     ty_cluster_free(c);
 }
 
-/* But for what is said, as another device; twice in one line. */
+/* Another device with the specified changes; twice in one line. */
 Test(own_devices, like_another)
 {
     ty_cluster *c = sample_open("host:1 gpu:8 @big{like=h100,memory=96GiB} nvlink4 ndr400");
@@ -73,7 +73,7 @@ Test(own_devices, what_is_wrong_with_them)
     }
 }
 
-/* A file `name` of this content in a folder of its own, which is the caller's to remove. */
+/* A file `name` with this content in a new folder, which the caller removes. */
 static void write_device(char folder[static 32], const char *name, const char *content,
                          char path[static 64])
 {
@@ -121,7 +121,7 @@ Test(own_devices, of_a_file)
              path);
     sites = sample_open(line);
     cr_expect_eq(ty_cluster_device_type(sites, 0), ty_cluster_device_type(sites, 15));
-    /* By a name alone that ends in .json, from the folder one stands in. */
+    /* By a file name ending in .json, relative to the current folder. */
     cr_assert_eq(chdir(folder), 0);
     ty_cluster_free(c);
     c = sample_open("host:1 gpu:2 @mine.json nvlink4 ndr400");
@@ -313,7 +313,7 @@ Test(catalogue, usable_memory)
     cr_expect_eq(room_of("1x p100-server", 0), 16ull << 30, "nobody says less");
 }
 
-/* No device has more than its data sheet says. */
+/* No device has more usable memory than its data sheet states. */
 Test(catalogue, no_more_is_usable_than_there_is)
 {
     static const char json[] =

@@ -1,4 +1,4 @@
-/* What goes out and comes in again is what it was; what a format cannot say is refused. */
+/* Exported clusters are the same after import; content that a format cannot express is refused. */
 #include "samples.h"
 
 #include <criterion/criterion.h>
@@ -63,7 +63,7 @@ Test(round_trips, own_files_are_complete)
     cr_assert_eq(ty_cluster_import_text(text, strlen(text), "back", &options, &back, NULL, &error),
                  TY_EINVAL);
     cr_assert_not_null(strstr(error.message, "found a cluster that is complete"));
-    text[strlen(text) / 2] = '\0'; /* cut off */
+    text[strlen(text) / 2] = '\0'; /* truncated */
     cr_assert_eq(ty_cluster_import_text(text, strlen(text), "back", NULL, &back, NULL, &error),
                  TY_EPARSE);
     ty_free(text);
@@ -113,7 +113,7 @@ Test(round_trips, slurm_has_no_words_for)
     }
 }
 
-/* Whatever hosts are called, a line says what it said before; two that would be called alike are
+/* A line means the same for any names of hosts; two hosts with the same exported name are
  * refused. */
 /* A cluster's own text with other names for its two hosts. */
 static char *rename_hosts(const char *text, const char *const *names)
@@ -180,7 +180,7 @@ static uint32_t count(const char *text, const char *part)
     return found;
 }
 
-/* Every GPU says its sm; addresses that are made up are said to be. */
+/* Every GPU has its sm version; made-up addresses are reported as such. */
 Test(round_trips, nccl_drawings)
 {
     static const char *const hosts[] = {"dgx-a100",    "dgx-h200",        "dgx-b300",
@@ -197,7 +197,7 @@ Test(round_trips, nccl_drawings)
     }
 }
 
-/* Addresses that came in go out again, also by way of a file of our own. */
+/* Imported addresses are exported again, also after a round trip through a JSON file. */
 Test(round_trips, nccl_addresses)
 {
     ty_error error = {0};

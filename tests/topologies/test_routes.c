@@ -142,7 +142,7 @@ static void find_islands(oracle *o)
     }
 }
 
-/* May a route between two device vertices go on from v? */
+/* Whether a route between two device vertices may continue from v. */
 static bool forwards(const oracle *o, uint32_t v, uint32_t from, uint32_t to, bool stays_home)
 {
     if (v == from)
@@ -314,7 +314,8 @@ Test(rings, have_their_closed_forms)
     }
 }
 
-/* No edge of a ring gets more than its path alone, and turning the ring around changes nothing. */
+/* No edge of a ring has more bandwidth than its path without contention, and rotating the ring
+ * changes nothing. */
 Test(rings, are_bounded_by_their_paths)
 {
     for (uint64_t seed = 1; seed <= 300; seed++) {
@@ -356,7 +357,7 @@ Test(rings, refuse_bad_members)
     ty_cluster_free(c);
 }
 
-/* A ring over a whole large cluster costs its edges, not its size squared. */
+/* A ring over a large cluster takes time linear in its edges, not quadratic in its size. */
 Test(rings, go_round_sixteen_thousand_devices)
 {
     ty_cluster *c = sample_open("pod:8 leaf:32 host:8 gpu:8 @h100 nvlink4 ndr400");
@@ -373,7 +374,8 @@ Test(rings, go_round_sixteen_thousand_devices)
     ty_cluster_free(c);
 }
 
-/* ---- Cuts -------------------------------------------------------------------------------- */
+/* ---- Bisection
+ * -------------------------------------------------------------------------------- */
 
 Test(bisection, has_its_closed_forms)
 {
@@ -403,8 +405,8 @@ Test(bisection, has_its_closed_forms)
     }
 }
 
-/* Least sum of the links cut, over all ways to put the vertices that are no devices on either side.
- */
+/* Minimum sum of the cut links over all assignments of the vertices without devices to the two
+ * sides. */
 static double least_cut(const ty_cluster *c, uint32_t second_half)
 {
     uint32_t free_vertices[VERTICES], count = 0;

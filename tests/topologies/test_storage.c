@@ -25,7 +25,7 @@ Test(storage, is_what_is_said)
     ty_cluster_free(c);
 }
 
-/* Wherever in the line, behind whatever names a cluster; an own name with a capacity is a cache. */
+/* Anywhere in the line, after any cluster name; a user-defined name with a capacity is a cache. */
 Test(storage, stands_anywhere)
 {
     static const char *const lines[] = {

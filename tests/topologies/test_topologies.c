@@ -1,4 +1,4 @@
-/* The catalogue, one-line descriptions and this machine as a cluster. */
+/* The catalogue, one-line descriptions and this host as a cluster. */
 #include "samples.h"
 
 #include <criterion/criterion.h>
@@ -172,7 +172,7 @@ Test(catalogue, has_every_kind)
     }
 }
 
-/* Data sheet figures that everybody knows, as a check of the units. */
+/* Well-known data sheet figures, as a check of the units. */
 Test(catalogue, figures_are_those_of_the_data_sheets)
 {
     static const struct {
@@ -222,7 +222,7 @@ Test(describe, makes_what_the_line_says)
         {"pod:4 leaf:8 host:4 gpu:8 @h100 nvlink4 ndr400 oversub:2", NULL, 1024, 128, 128, 1024,
          32 + 4 + 1},
         {"host:3 gpu:2 @p100-pcie-16gb pcie3 eth25", NULL, 6, 3, 0, 6, 1},
-        /* NICs that devices share have PCIe switches of their own. */
+        /* NICs that devices share have separate PCIe switches. */
         {"host:2 gpu:8 @h100 nvlink4 eth10 nics=1", NULL, 16, 2, 2 * 2, 2, 1},
         {"leaf:2 host:2 gpu:8 @h100 nvlink4 hdr200 nics=4x200Gb/s oversub:2", NULL, 32, 4, 4 * 5,
          16, 3},
@@ -309,7 +309,7 @@ Test(describe, refuses_bad_lines)
         {"2x", TY_EPARSE, {"its end after 1 word,", "a host of the catalogue"}},
         {"host:4 gpu:8 h100-sxm nvlink4 ndr400", TY_EPARSE, {"word 3", "@ and a device"}},
         {"host:4 gpu:8 @h100-smx nvlink4 ndr400", TY_EPARSE, {"did you mean \"h100-sxm\""}},
-        {"host:4 gpu:8 @mi250x-x nvlink2 edr100", TY_EPARSE, {"\"@mi250x-x\""}}, /* none */
+        {"host:4 gpu:8 @mi250x-x nvlink2 edr100", TY_EPARSE, {"\"@mi250x-x\""}}, /* no match */
         {"host:4 gpu:8 @tpu nvlink2 edr100", TY_EPARSE, {"\"@tpu\""}},           /* several kinds */
         {"host:4 gpu:8 @h100 nvlnk4 ndr400", TY_EPARSE, {"word 4", "did you mean \"nvlink4\""}},
         {"host:4 gpu:8 @h100 ndr400 nvlink4", TY_EPARSE, {"word 4", "inside the host"}},
@@ -360,7 +360,7 @@ Test(describe, refuses_bad_lines)
     }
 }
 
-/* ---- This machine ------------------------------------------------------------------------ */
+/* ---- This host ------------------------------------------------------------------------ */
 
 Test(local, is_recognised)
 {
@@ -473,7 +473,7 @@ Test(local, refuses_profiles_that_say_too_little)
     cr_assert_not_null(strstr(error.message, "no profile"), "%s", error.message);
     cr_assert_eq(ty_cluster_local(0, &rows[3], &c, &error), TY_EINVAL);
     cr_assert_eq(ty_cluster_local(1, &rows[3], &c, &error), TY_OK, "%s", error.message);
-    ty_cluster_free(c); /* one rank sends nothing: no transfers needed */
+    ty_cluster_free(c); /* a single rank sends nothing: no transfers needed */
 }
 
 /* Figures that follow from a line: bandwidths between sites, along a torus, up from a leaf. */
@@ -495,7 +495,7 @@ Test(describe, new_forms_have_the_closed_form)
         {"torus:2x3 @tpu-v4 ici-v4", 0, 1, 100e9, 1e-6}, /* both ports meet the same neighbour */
         {"mesh:2x3 @tpu-v4 ici-v4", 0, 1, 50e9, 1e-6},
         {"2x dgx-a100 + 1x dgx1-v100", 0, 16, 12e9, 0},
-        /* rates of one's own, wherever the kind of link is used */
+        /* user-defined bandwidths, wherever the kind of link is used */
         {"host:2 gpu:2 @h100 nvlink4=300GB/s ndr400=10GB/s", 0, 1, 300e9, 0},
         {"host:2 gpu:2 @h100 nvlink4=300GB/s ndr400=10GB/s", 0, 2, 10e9, 0},
         {"leaf:2 host:1 gpu:1 @h100 nvlink4 ndr400=80Gb/s oversub:2", 0, 1, 5e9, 0},
@@ -516,7 +516,7 @@ Test(describe, new_forms_have_the_closed_form)
     }
 }
 
-/* Names that people type, and the line that each stands for. */
+/* Names that users type, and the line that each one means. */
 Test(catalogue, names_that_people_type)
 {
     static const struct {
@@ -569,7 +569,8 @@ Test(catalogue, names_that_people_type)
     }
 }
 
-/* A part of a host: its first devices, as near to each other as in the whole, and no price. */
+/* A part of a host: its first devices, with the same links between them as in the complete host,
+ * and no price. */
 Test(catalogue, parts_of_hosts)
 {
     ty_cluster *whole = sample_open("1x p4d.24xlarge"),
@@ -588,7 +589,7 @@ Test(catalogue, parts_of_hosts)
     ty_cluster_free(part);
 }
 
-/* Each alias is what it says, and not what happens to begin like it. */
+/* Each alias gives its documented result, not that of another name with the same prefix. */
 Test(catalogue, aliases_mean_what_they_say)
 {
     ty_json_document *document = NULL;
@@ -611,7 +612,7 @@ Test(catalogue, aliases_mean_what_they_say)
     ty_free(path);
 }
 
-/* Prices and power come with hosts, survive JSON, and are absent where nobody knows them. */
+/* Prices and power come with hosts, survive a JSON round trip, and are absent if unknown. */
 Test(catalogue, prices_have_a_date_and_a_source)
 {
     static const struct {

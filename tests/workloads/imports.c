@@ -24,7 +24,7 @@ ty_workload *import_shared(const char *file, ty_import_report *report)
     return w;
 }
 
-/* With a NUL behind a copy of exact size, so that a sanitizer sees any read beyond it. */
+/* Copies exactly the content and a NUL, so that a sanitizer detects any read beyond it. */
 static ty_status import(const char *path, const void *bytes, size_t length, ty_workload **out,
                         ty_import_report *report, ty_error *error)
 {

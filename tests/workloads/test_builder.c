@@ -75,7 +75,7 @@ Test(builder, recurrent_and_opaque_quantities)
 {
     static const expected rows[] = {
         /* 16 x (3 + 4 + 2); 2 x 2 x 16 x 7 forward; backward without the gradient of the batch,
-         * which would be 2 x 2 x 16 x 3; kept: 16 gates and 4 cells a step; written and read */
+         * which would be 2 x 2 x 16 x 3; stored: 16 gates and 4 cells per step; written and read */
         {"lstm1", 144, 448, 704, 8, 8 + 40, 6 + 8 + 80, 3},
         {"opaque1", 10, 100, 250, 5, 5, 8 + 5, 1},
         {"opaque2", 0, 0, 0, 5, 5, 0, 1},
@@ -102,14 +102,14 @@ Test(builder, recurrent_and_opaque_quantities)
     ty_workload_free(w);
 }
 
-/* Three tokens, vocabulary 5, 4 features; 2 query heads of size 2 share one key/value head. */
+/* Three tokens, vocabulary 5, 4 features; 2 query heads of size 2 share one key-value head. */
 Test(builder, sequence_quantities)
 {
     static const expected rows[] = {
         {"embedding1", 20 + 12, 0, 0, 12, 12, 3 + 36, 1},
         {"layer_norm1", 8, 0, 0, 12, 12 + 6, 24, 1},
         /* projections 4 x 8 and 4 x 4, biases 8 and 4; forward: 2*3*4*8 to project, 2 x 2*2*9*2 for
-         * scores and context, 2*3*4*4 out; kept: 3 x 8, probabilities 18, 3 x 4 */
+         * scores and context, 2*3*4*4 out; stored: 3 x 8, probabilities 18, 3 x 4 */
         {"attention1", 48 + 12, 192 + 144 + 96, 2 * (192 + 144 + 96), 12, 12 + 54,
          24 + 2 * 54 + 2 * 18, 5},
         {"add1", 0, 0, 0, 12, 12, 36, 1},
@@ -134,7 +134,7 @@ Test(builder, sequence_quantities)
     ty_workload_free(w);
 }
 
-/* What the others leave: groups, stride, averages, concatenation, norms, gates. */
+/* Layers not covered above: groups, stride, averages, concatenation, norms, gates. */
 Test(builder, remaining_quantities)
 {
     static const expected images[] = {
@@ -180,19 +180,20 @@ Test(builder, optional_attributes)
     static const expected rows[] = {
         {"embedding1", 4 * (5 + 3 + 2), 0, 0, 12, 12, 3 + 4 * 12, 1},
         /* as sequence_quantities' attention, but biases of 4, 2 and 2, two norms of 2, a table of 3
-         * distances for 2 heads; what the norms read, 3 x 4 and 3 x 2, is kept */
+         * distances for 2 heads; the inputs of the norms, 3 x 4 and 3 x 2, are stored */
         {"attention1", 48 + 8 + 4 + 6, 432, 864, 12, 12 + 54 + 18, 24 + 2 * 72 + 2 * 18, 7},
         /* the same, fused: 3 x 2 sums instead of 18 probabilities, and no pass over scores */
         {"attention2", 48 + 12, 432, 864, 12, 12 + 42, 24 + 2 * 42, 3},
-        /* latents of 5 and 6 + 1, 2 heads of 3 (1 rotated) with values of 2: 4 x (5 + 7 + 4) and
-         * 5 x 6 and 6 x 2 x (2 + 2) and norms of 5 and 6. Flop 2*3*4*12 and 2*3*(30 + 48), scores
-         * and context 2*18*5, output 2*3*4*4. Kept: queries 6, context 4, latents 2 x 5 and 2 x 6,
+        /* latents of 5 and 6 + 1, 2 heads of 3 (1 rotated) with values of 2: 4 x (5 + 7 + 4) and 5
+         * x 6 and 6 x 2 x (2 + 2) and norms of 5 and 6. Flop 2*3*4*12 and 2*3*(30 + 48), scores and
+         * context 2*18*5, output 2*3*4*4. Stored: queries 6, context 4, latents 2 x 5 and 2 x 6,
          * keys and values 10 */
         {"attention3", 64 + 30 + 48 + 11, 288 + 468 + 180 + 96, 2 * 1032, 12,
          12 + 3 * (6 + 4 + 10 + 10 + 12) + 6, 24 + 2 * 132, 8},
         {"mlp1", 48, 288, 576, 12, 12 + 18, 24 + 36, 3}, /* hidden ones once */
         /* router 4 x 3 + 3; 3 experts of 5 and a shared one of 6, three matrices each; a token is
-         * in 2 x 5 + 6 hidden features. Kept: 3 scores, 3 x 16 hidden, 2 copies before and after */
+         * in 2 x 5 + 6 hidden features. Stored: 3 scores, 3 x 16 hidden, 2 copies before and
+         * after */
         {"moe1", 15 + 3 * 4 * 21, 72 + 1152, 2 * 1224, 12, 12 + 3 * 51 + 48, 24 + 2 * 201, 12},
         {"moe2", 12 + 2 * 4 * 15 + 15 + 12, 72 + 240, 624, 12, 12 + 3 * 13 + 24, 24 + 2 * 63, 7},
         {"slice1", 0, 0, 0, 8, 8, 16, 1},
@@ -235,7 +236,7 @@ Test(builder, optional_attributes)
     ty_workload_free(w);
 }
 
-/* What GNMT is made of beside LSTM layers in the usual direction. */
+/* Layers of GNMT in addition to forward LSTM layers. */
 static ty_workload *build_newer(bool is_frozen)
 {
     ty_builder *b = ty_builder_new("newer", TY_INPUT_TOKEN, &(ty_shape){1, {6}});
@@ -333,7 +334,7 @@ Test(builder, two_sequences)
         {"embedding2", 5 * 6, 0, 0, 18, 18, 3 + 2 * 18, 1},
         {"slice1", 0, 0, 0, 12, 12, 24, 1},
         /* 2 queries of 6 over 3 rows of 4, scores of 5 hidden numbers: matrices of 6 x 5 and 4 x 5,
-         * a vector, a bias, a gain. Flop 2*5*(2*6 + 3*4), scores 2*6*5, values 2*6*4. Kept: 2 x 5
+         * a vector, a bias, a gain. Flop 2*5*(2*6 + 3*4), scores 2*6*5, values 2*6*4. Stored: 2 x 5
          * and 3 x 5, 6 probabilities */
         {"additive_attention1", 30 + 20 + 5 + 5 + 1, 240 + 60 + 48, 2 * 348, 8, 8 + 25 + 6,
          24 + 8 + 2 * 31, 5},
@@ -389,7 +390,7 @@ Test(builder, clicks)
                      "least 7 numbers (first_row and rows)");
 }
 
-/* A first layer behind a flatten needs no gradient of its input either. */
+/* A first layer after a flatten needs no gradient of its input either. */
 Test(builder, no_gradient_of_the_batch_behind_a_flatten)
 {
     ty_builder *b = ty_builder_new("flat", TY_INPUT_REAL, &(ty_shape){3, {1, 2, 2}});
@@ -549,8 +550,8 @@ static void memory_is_an_image(ty_builder *b)
     ty_builder_cross_attention(b, y, x, 1, 1, 4, true);
 }
 
-/* Of five sums one has a norm that is right before it and nobody else's: the others' are elsewhere,
- * read by two sums, one of three. */
+/* One of five sums has a norm that comes right after it and is its only reader. The norms of the
+ * others are elsewhere, read two sums, or one of three. */
 Test(builder, norms_of_sums)
 {
     ty_builder *b = ty_builder_new("sums", TY_INPUT_REAL, &(ty_shape){3, {2, 3, 3}});

@@ -1,5 +1,4 @@
-/* Chakra traces: real ones, integers of every variant, there and back again, broken and packed
- * ones. */
+/* Chakra traces: real ones, integers of every variant, round trips, broken and compressed ones. */
 #include "chakra.h"
 #include "gunzip.h"
 #include "imports.h"
@@ -196,7 +195,7 @@ Test(chakra, json_by_hand)
     import_bad("x.json", "{\"workload_graph\": [7]}", 23, TY_EPARSE, "expected a node");
 }
 
-/* ---- There and back ---- */
+/* ---- Round trips ---- */
 
 static ty_workload *there_and_back(const ty_workload *w)
 {
@@ -213,7 +212,8 @@ static ty_workload *there_and_back(const ty_workload *w)
     return back;
 }
 
-/* What was imported once comes back equal, digest and all, by either of our formats. */
+/* An imported trace is equal after a round trip through either of our formats, including its
+ * digest. */
 Test(chakra, export_and_import_are_inverse)
 {
     ty_text out = {0};
@@ -371,8 +371,8 @@ static size_t pack(const char *text, char *out, size_t room)
     return room - stream.avail_out;
 }
 
-/* RFC 1952: members one behind the other are one text. Zeros behind them are padding, anything else
- * is not passed over in silence. */
+/* RFC 1952: consecutive members form one text. Zeros after them are padding, anything else is
+ * reported. */
 Test(gunzip, members_and_what_is_behind_them)
 {
     static const struct {

@@ -1,5 +1,5 @@
-/* ty_workload_cuts, which goes through the layers once, against ty_workload_is_cut, which goes
- * through them for each position. */
+/* ty_workload_cuts, which iterates over the layers once, against ty_workload_is_cut, which iterates
+ * over them for each cut. */
 #include "ty_workloads.h"
 
 #include <criterion/criterion.h>
@@ -65,8 +65,8 @@ static uint32_t below(uint64_t *state, uint32_t limit)
     return (uint32_t)(*state >> 11) % limit;
 }
 
-/* Layers that read one or two of the last few, sometimes the batch; the last adds up what nobody
- * read. */
+/* Layers that read one or two of the last few, sometimes the batch; the last one adds up all unread
+ * outputs. */
 static ty_workload *random_workload(uint64_t *state)
 {
     enum { MOST = 30, REACH = 3 };

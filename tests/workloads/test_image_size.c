@@ -1,4 +1,4 @@
-/* Networks at other sizes of images, against the same networks built at those sizes. */
+/* Models at other image sizes, against the same models built at those sizes. */
 #include "builder.h"
 #include "zoo.h"
 
@@ -22,7 +22,7 @@ static void assert_same(const ty_workload *a, const ty_workload *b, const char *
     cr_assert_str_eq(first.hex, second.hex, "%s", what);
 }
 
-/* Puts `text` in the place of what `key` is until the end of its line. */
+/* Replaces the value of `key`, up to the end of its line, by `text`. */
 static char *with_member(const char *document, const char *key, const char *text)
 {
     const char *start = strstr(document, key), *end;
@@ -38,7 +38,7 @@ static char *with_member(const char *document, const char *key, const char *text
     return result;
 }
 
-/* The network as its file would make it, if its images had that size. */
+/* The model that its file would give with images of that size. */
 static ty_workload *build_at(const char *name, uint32_t channels, uint32_t height, uint32_t width,
                              uint64_t sample_bytes)
 {
@@ -68,8 +68,8 @@ static ty_workload *build_at(const char *name, uint32_t channels, uint32_t heigh
     return w;
 }
 
-/* Made anew for its own size a network is the same byte for byte; for another it is what its file
- * makes at that size; and back again the first. */
+/* Rebuilt for its own size, a model is the same byte for byte. For another size it is the model
+ * that its file gives at that size. Rebuilt at the first size again, it equals the original. */
 Test(image_size, as_built_at_that_size)
 {
     static const char *const names[] = {"resnet18",     "resnet50",    "resnet152",
@@ -139,13 +139,14 @@ Test(image_size, resnet50_by_hand)
         flop_of_last[i] = ty_workload_forward_flop(w, 0, w->layer_count) - classifier->forward_flop;
         ty_workload_free(w);
     }
-    /* All of these sides divide, so that what convolutions do is in proportion to the pixels. */
+    /* All these sides are multiples, so that the work of convolutions is proportional to the
+     * pixels. */
     for (size_t i = 0; i < 3; i++)
         cr_assert_float_eq(flop_of_last[i] / (double)(rows[i].sides[2] * rows[i].sides[2]),
                            flop_of_last[1] / 49, 1e-3 * flop_of_last[1] / 49);
 }
 
-/* What cannot be made anew is refused by name, and stays as it was. */
+/* A model that cannot be rebuilt is refused by name, and is unchanged. */
 Test(image_size, refusals)
 {
     static const struct {
@@ -193,7 +194,8 @@ Test(image_size, figures_from_elsewhere)
     ty_workload_free(w);
 }
 
-/* Bytes of a sample: so many per number and what is beside them; of compressed images as before. */
+/* Bytes per sample: a fixed number per pixel value plus the rest; those of compressed images do not
+ * change. */
 Test(image_size, bytes_of_samples)
 {
     static const struct {

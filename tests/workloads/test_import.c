@@ -25,7 +25,7 @@ static ty_workload *import_one(const char *path, const ty_import_options *option
     return w;
 }
 
-/* `text` as if it were the content of `path`. */
+/* `text` as the content of `path`. */
 static ty_status import_text(const char *path, const char *text, ty_workload **out,
                              ty_import_report *report, ty_error *error)
 {
@@ -89,7 +89,7 @@ Test(import, parameter_counts)
     }
 }
 
-/* Layer by layer what the zoo has, for the zoo's sequence length. Scores may be kept there. */
+/* Each layer equals the zoo's, for the zoo's sequence length. Scores may be stored there. */
 Test(import, layers_of_the_zoo)
 {
     uint32_t compared = 0;
@@ -124,7 +124,7 @@ Test(import, layers_of_the_zoo)
     cr_expect_geq(compared, 10);
 }
 
-/* Files as users have them, where they lie beside the project; counts as above. */
+/* Users' files, if they are next to the project; counts as above. */
 Test(import, files_of_the_data)
 {
     static const struct {
@@ -172,7 +172,7 @@ Test(import, files_of_the_data)
     }
 }
 
-/* ---- What is noted, and what the user may say ------------------------------------------------ */
+/* ---- Notes, and the user's options ------------------------------------------------ */
 
 Test(import, notes)
 {
@@ -228,7 +228,7 @@ Test(import, training_from_megatron)
     ty_workload_free(w);
 }
 
-/* ---- DeepSpeed: batch and optimizer for a model that stands beside it ----------------------- */
+/* ---- DeepSpeed: batch and optimizer for a model in a separate file ----------------------- */
 
 static ty_status import_deepspeed(const char *text, const char *model, ty_workload **out,
                                   ty_import_report *report, ty_error *error)
@@ -479,8 +479,8 @@ Test(import, megatron_options)
     }
 }
 
-/* A variable stands for what the file gives it, in any spelling; what is not one literal value is
- * refused where a size is needed. */
+/* A variable has the value that the file assigns to it, in any spelling. A value that is not a
+ * single literal is refused if a size is needed. */
 Test(import, megatron_variables)
 {
 #define SIZES "--num-attention-heads 4 --max-position-embeddings 64 --vocab-size 128"
@@ -531,7 +531,7 @@ Test(import, megatron_variables)
     }
 }
 
-/* Branches of a script that say another size each: which one counts is told. */
+/* Branches of a script with different sizes: a note names the one in use. */
 Test(import, megatron_sizes_that_differ)
 {
     ty_workload *w = NULL;
@@ -571,7 +571,7 @@ Test(import, megatron_vocabulary_by_option)
     ty_workload_free(w);
 }
 
-/* ---- What is refused ------------------------------------------------------------------------- */
+/* ---- Refusals ------------------------------------------------------------------------- */
 
 #define LLAMA(rest)                                                                                \
     "{\"model_type\": \"llama\", \"hidden_size\": 8, \"num_attention_heads\": 2, "                 \

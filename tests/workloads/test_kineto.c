@@ -1,5 +1,5 @@
 /* Traces of PyTorch's profiler: real ones against sums made with a JSON library, small ones by
- * hand, cut-off, broken and hostile ones. */
+ * hand, truncated, broken and hostile ones. */
 #include "imports.h"
 
 #include <criterion/criterion.h>
@@ -138,7 +138,7 @@ Test(kineto, small_trace_by_hand)
     }
 }
 
-/* Every prefix fails before the first time, and gives what it has with a note after it. */
+/* A prefix without a time is refused; any other one gives its content, with a note. */
 Test(kineto, cut_off_traces)
 {
     const size_t first_event = (size_t)(strstr(small, "\"stream\": 7}}") + 13 - small);
@@ -158,7 +158,7 @@ Test(kineto, cut_off_traces)
         ty_import_report_clear(&report);
         ty_profile_free(p);
     }
-    for (size_t drop = 1; drop < 40; drop++) { /* a cut-off gzip file */
+    for (size_t drop = 1; drop < 40; drop++) { /* a truncated gzip file */
         ty_profile *p = NULL;
         ty_error error = {0};
         ty_status status = import(small, sizeof small - 1, true, drop, &p, NULL, &error);
@@ -272,7 +272,8 @@ static ty_profile *trace_of(const char *text)
     return p;
 }
 
-/* Two calls of a convolution, one of its backward; the pooling layer's backward alone is no use. */
+/* Two calls of a convolution, one of its backward pass; a backward time alone, as of the pooling
+ * layer, is not used. */
 Test(kineto, annotations_become_layer_times)
 {
     ty_workload *w = open_lenet();
@@ -294,7 +295,7 @@ Test(kineto, annotations_become_layer_times)
     cr_assert_float_eq(backward_s, 50e-6, 1e-15);
     ty_free(signature);
     ty_profile_free(p);
-    /* Nothing before the last linear layer is trained: it alone needs both. */
+    /* No layer before the last linear one is trained: only that one needs both times. */
     for (uint32_t l = 0; l < 7; l++)
         w->layers[l].is_frozen = true;
     ty_import_report_clear(&report);

@@ -32,7 +32,7 @@ Test(language_models, parameter_counts)
         {"gpt2-large", 774030080},
         {"gpt2-xl", 1557611200},
         {"gpt3-175b", 174604259328},
-        /* 12 x 2048^2 + 13 x 2048 a block, 33,024 rows of tokens and positions, the last norm. */
+        /* 12 x 2048^2 + 13 x 2048 per block, 33,024 rows of tokens and positions, the last norm. */
         {"gpipe-transformer-24", 24 * 50358272ULL + 33024 * 2048 + 4096},
         {"gpipe-transformer-48", 48 * 50358272ULL + 33024 * 2048 + 4096},
         {"bert-base", 109482240},
@@ -68,7 +68,7 @@ Test(language_models, parameter_counts)
     }
 }
 
-/* The same against a file of counts, where it lies beside the project. */
+/* The same against a file of counts, if it is next to the project. */
 Test(language_models, parameter_counts_of_the_data)
 {
     static const char path[] = TY_SHARED_DATA "/workloads/hf-facts/expected-parameter-counts.json";
@@ -145,10 +145,10 @@ Test(language_models, megatron_formulas)
     }
 }
 
-/* Bytes kept per block in 16 bits, Korthikanti et al., arXiv:2205.05198, equation 1: s b h (34 +
- * 5 a s / h), less the masks of dropout (2 s b h and a s^2 b) and its output (2 a s^2 b), and with
- * the outputs of attention and mlp (2 s b h each), which we keep until backward. Statistics of the
- * norms are left out there. */
+/* Activation bytes per block in 16 bits, Korthikanti et al., arXiv:2205.05198, equation 1: s b h
+ * (34 + 5 a s / h). Subtracts the masks of dropout (2 s b h and a s^2 b) and its output (2 a s^2
+ * b), and adds the outputs of attention and mlp (2 s b h each), which we store until backward. The
+ * equation omits the statistics of the norms. */
 Test(language_models, stash_of_a_block)
 {
     ty_workload *w = open_one("megatron-22b");
@@ -257,7 +257,8 @@ Test(language_models, encoder_decoder_flop)
     }
 }
 
-/* Where they can be divided: behind the embedding, behind each sum, norm to output and loss. */
+/* Number of possible cuts: after the embedding, after each sum, from the norm to the output, and to
+ * the loss. */
 Test(language_models, cuts)
 {
     static const struct {
@@ -266,12 +267,13 @@ Test(language_models, cuts)
     } rows[] = {
         {"gpt3-175b", 2 * 96 + 3},
         {"deepseek-v3", 2 * 61 + 3},
-        /* sum and norm behind either part of a block; embedding and its norm; 3 layers of the head
-         * and slice, or 5 and the loss: one less than layers */
+        /* sum and norm after either half of a block; embedding and its norm; 3 layers of the head
+         * and slice, or 5 and the loss: one less than the number of layers */
         {"bert-base", 12 * 4 + 2 + 2},
         {"bert-base-mlm", 12 * 4 + 2 + 4},
-        /* the decoder's tokens cross the encoder, the encoder's output the decoder up to its last
-         * block: behind the embedding, the last two sums, the norm, the logits */
+        /* cuts of the encoder also transfer the decoder's tokens, cuts of the decoder up to its
+         * last block also the encoder's output: only after the embedding, the last two sums, the
+         * norm, the logits */
         {"t5-small", 5},
     };
     for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
@@ -285,7 +287,7 @@ Test(language_models, cuts)
     }
 }
 
-/* What was there before language models had options is, bit for bit, what it was. */
+/* Entries that predate the options of language models have unchanged digests. */
 Test(language_models, digests_of_old_entries)
 {
     static const struct {

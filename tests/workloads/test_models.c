@@ -1,5 +1,5 @@
-/* The configurations of data/models.jsonl: parameters as counted before, as published, and as the
- * table of docs/reference/models.md says. */
+/* The configurations of data/models.jsonl: parameters as in earlier counts, as published, and as in
+ * the table of docs/reference/models.md. */
 #include "import.h"
 
 #include <criterion/criterion.h>
@@ -197,7 +197,7 @@ Test(models, classes_for_types)
     "{\"model_type\": \"mamba2\", \"num_hidden_layers\": 2, \"hidden_size\": 64, "                 \
     "\"num_heads\": 8, \"head_dim\": 16, \"vocab_size\": 100, \"time_step_limit\": "
 
-/* Python's words for numbers that JSON has none for, and the same words in texts. */
+/* Python's words for numbers that JSON lacks, and the same words in texts. */
 Test(models, numbers_of_python)
 {
     uint64_t plain = count_of(MAMBA "[0.0, 1.0]}");
@@ -206,7 +206,7 @@ Test(models, numbers_of_python)
     cr_expect_eq(count_of(MAMBA "[-Infinity, NaN], \"name\": \"Infinity \\\" NaN\"}"), plain);
 }
 
-/* The whole says what its part is, and whether matrices are tied. */
+/* The enclosing configuration gives the type of its part, and whether matrices are tied. */
 Test(models, parts_of_a_whole)
 {
 #define PART                                                                                       \
@@ -223,7 +223,8 @@ Test(models, parts_of_a_whole)
                  tied + 100 * 64);
 }
 
-/* What a part leaves out is as its class has it; blocks as words are blocks as letters. */
+/* Omitted values of a part are the defaults of its class; blocks as words equal blocks as
+ * letters. */
 Test(models, defaults_and_lists_of_blocks)
 {
 #define HYBRID                                                                                     \
@@ -256,7 +257,7 @@ Test(models, unknown_ones_are_refused_by_name)
          "/hybrid_override_pattern: found \"MX\", expected one of M, *, -, E"},
         {"{\"_class_name\": \"FluxTransformer2DModel\", \"num_layers\": 2147483647}",
          "expected an integer from 1 to 10000"},
-        /* another network of the same sizes */
+        /* another model with the same sizes */
         {"{\"model_type\": \"minimax\", \"num_local_experts\": 4, \"num_experts_per_tok\": 2, "
          "\"layer_types\": [\"full_attention\", \"linear_attention\"], " PART "}",
          "/layer_types/1: found \"linear_attention\", expected one of full_attention"},
@@ -353,7 +354,7 @@ Test(models, blocks_that_differ)
     ty_workload_free(w);
 }
 
-/* Rows of the text that an image becomes: as many patches a side as the whole file merges. */
+/* Number of text rows per image: the patches per side that the complete configuration merges. */
 Test(models, images_as_rows_of_text)
 {
 #define SEEING(type, whole, eyes)                                                                  \
@@ -401,7 +402,7 @@ Test(models, images_as_rows_of_text)
     }
 }
 
-/* The configurations that lie beside the project: each within 1 % of what was published. */
+/* The configurations next to the project: each within 1 % of the published count. */
 Test(models, configurations_of_the_data)
 {
     static const struct {

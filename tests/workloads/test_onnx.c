@@ -37,7 +37,7 @@ Test(onnx, real_models_have_the_published_figures)
     }
 }
 
-/* The same network by two ways: every layer costs the same. */
+/* The same model from two sources: every layer costs the same. */
 Test(onnx, vgg19_is_the_zoos)
 {
     ty_workload *w = import_shared("onnx/light_vgg19.onnx", NULL), *zoo = NULL;
@@ -75,7 +75,7 @@ static void put_message(ty_text *text, uint32_t number, ty_text *message)
     ty_text_clear(message);
 }
 
-/* Sizes end with -1; 0 stands for a symbol. @param number 11: input, 12: output, 13: value_info */
+/* Sizes end with -1; 0 means a symbol. @param number 11: input, 12: output, 13: value_info */
 static void put_value(model *m, uint32_t number, const char *name, const int64_t *sizes)
 {
     ty_text shape = {0}, tensor = {0}, type = {0}, info = {0};
@@ -166,8 +166,8 @@ static void finish(model *m, ty_text *out)
     put_message(out, 8, &opset);
 }
 
-/* A residual block with a grouped convolution, SAME padding, a shape worked out by operators, a
- * weight used twice, an operator nobody knows, two parts of a split. */
+/* A residual block with a grouped convolution, SAME padding, a shape that operators compute, a
+ * weight used twice, an unknown operator, two outputs of a split. */
 static void write_block(ty_text *out)
 {
     model m = {0};

@@ -1,4 +1,4 @@
-/* What a user may type for a workload. */
+/* Valid user input for a workload. */
 #include "ty_workloads.h"
 
 #include <criterion/criterion.h>
@@ -92,8 +92,8 @@ Test(open, names_that_people_type)
     }
 }
 
-/* Each alias is what it says, and not what happens to begin like it ("gpt" is gpt2, not gpt-tiny).
- */
+/* Each alias gives its documented result, not that of another name with the same prefix ("gpt" is
+ * gpt2, not gpt-tiny). */
 Test(open, aliases_mean_what_they_say)
 {
     ty_json_document *document = NULL;

@@ -166,7 +166,7 @@ Test(pipedream, bad_profiles_are_refused_with_the_line)
         import_bad("x.txt", rows[i].text, strlen(rows[i].text), TY_EPARSE, rows[i].message);
 }
 
-/* Two heads meet in a layer without cost; the batch cannot be told from the names. */
+/* Two heads meet in a layer without cost; the names do not reveal the batch. */
 Test(pipedream, several_ends)
 {
     static const char text[] =
@@ -183,8 +183,8 @@ Test(pipedream, several_ends)
     ty_workload_free(w);
 }
 
-/* Twelve rows of an embedding: samples, or tokens of samples, which has to be said. Times are those
- * of a mini-batch, so a sample's are as many tokens' as it has. */
+/* Twelve rows of an embedding: samples, or tokens of samples, which an option must specify. Times
+ * are those of a mini-batch, so a sample's time is that of all its tokens. */
 Test(pipedream, rows_are_samples_or_tokens)
 {
     static const char text[] = "node1 -- Embedding(100, 8)" FIGURES(

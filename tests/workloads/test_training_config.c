@@ -51,7 +51,7 @@ Test(training_config, files)
          "tp=1,pp=1,cp=1,zero=2,recompute=none,compression=none", "bf16", 124439808, 1024, 0, 16},
         {"deepspeed.json", "gpt2", 0, "a DeepSpeed configuration",
          "tp=1,pp=1,cp=1,micro_batch=8,zero=2,compression=none", "bf16", 124439808, 1024, 512, 0},
-        /* a model beside the file takes the place of its own */
+        /* an explicit model replaces the file's own */
         {"torchtitan.toml", "llama-3.1-8b", 0, "torchtitan TOML",
          "tp=8,pp=1,cp=1,micro_batch=8,zero=3,sp=1,recompute=full,compression=none", "bf16",
          8030261248, 8192, 0, 0},
@@ -112,7 +112,7 @@ Test(training_config, products_beyond_range)
          "  hidden_size: 64\n  num_attention_heads: 2\n",
          "mlp", "trainer.devices: found \"65536\", expected a number whose product"},
         {"distributed_type: MULTI_GPU\nnum_processes: 1\ngradient_accumulation_steps: 1073741824\n",
-         "mlp", NULL}, /* no micro-batch is said */
+         "mlp", NULL}, /* no micro-batch size in the file */
         {"[model]\nname = 'llama3'\nflavor = '8B'\n[training]\nseq_len = 1024\n"
          "local_batch_size = 65536\n[parallelism]\ndata_parallel_shard_degree = 65536\n",
          NULL, "found a step of 4.295e+09 samples"},
@@ -130,7 +130,7 @@ Test(training_config, products_beyond_range)
     }
 }
 
-/* A step's batch follows from a device's where the devices are said. */
+/* The global batch follows from the batch per device if the file has the number of devices. */
 Test(training_config, batch_of_devices)
 {
     ty_training_config c = {0};
@@ -143,12 +143,12 @@ Test(training_config, batch_of_devices)
                  TY_OK, "%s", error.message);
     cr_expect_eq(c.data, 32);
     cr_expect_eq(c.global_batch, 64);
-    cr_expect_eq(c.report.note_count, 2); /* HSDP, and what is made again */
+    cr_expect_eq(c.report.note_count, 2); /* HSDP, and recomputation */
     ty_training_config_clear(&c);
 }
 
-/* A step's batch where the file says no more than a device's or a replica's share: by the devices
- * that are planned for, as each program counts them; what it then has of a pass. */
+/* The global batch if the file only has the batch per device or replica: it follows from the
+ * planned devices, as each program counts them; and the resulting micro-batch size. */
 Test(training_config, batch_of_the_cluster)
 {
 #define TITAN_SHARE "[model]\nname = 'llama3'\nflavor = '8B'\n[training]\nseq_len = 64\n"
@@ -169,7 +169,7 @@ Test(training_config, batch_of_the_cluster)
         {TITAN_SHARE "local_batch_size = 2\nglobal_batch_size = 512\n"
                      "[activation_checkpoint]\nmode = 'none'\n",
          NULL, 64, 512, 2, NULL},
-        /* MaxText's device is one, whatever ranks it is in */
+        /* MaxText counts every device, for any TP size */
         {"model_name: llama3-8b\nper_device_batch_size: 4\nici_tensor_parallelism: 4\n", NULL, 64,
          256, 16, NULL},
         {"model_name: llama3-8b\nper_device_batch_size: 0.5\nici_tensor_parallelism: 4\n"
@@ -217,8 +217,8 @@ Test(training_config, batch_of_the_cluster)
     }
 }
 
-/* A switch at the end of an array or of a line is one, whatever word comes next; and options that a
- * script may not give are named. */
+/* A switch is recognized at the end of an array or of a line, before any word; invalid options of a
+ * script are named. */
 Test(training_config, scripts)
 {
     static const char ends[] =
@@ -249,7 +249,7 @@ Test(training_config, scripts)
     ty_training_config_clear(&c);
 }
 
-/* What a file does not say is its program's default, and what no plan says is left open. */
+/* Omitted values are the program's defaults; values that no plan has are left open. */
 Test(training_config, defaults_of_the_programs)
 {
     static const struct {
@@ -290,7 +290,7 @@ Test(training_config, defaults_of_the_programs)
     }
 }
 
-/* A plan's micro-batch is that of all ranks that share experts, a program's that of one of them. */
+/* A plan's micro-batch is that of all expert-parallel ranks, a program's that of one of them. */
 Test(training_config, ranks_of_experts)
 {
     static const struct {
@@ -341,15 +341,15 @@ Test(training_config, overlap)
     static const struct {
         const char *text;
         uint32_t devices;
-        const char *bucket, *switches, *note; /* note: part of one; NULL: none is of overlap */
+        const char *bucket, *switches, *note; /* note: part of one; NULL: none about overlap */
     } rows[] = {
-        /* nothing said: off in arguments */
+        /* not specified: off in arguments */
         {ARGUMENTS, 8, "bucket=one", "", NULL},
         {ARGUMENTS "--use-distributed-optimizer --overlap-grad-reduce --overlap-param-gather\n", 8,
          "bucket=160000000B", "", NULL},
         {ARGUMENTS "--use-distributed-optimizer --overlap-grad-reduce\n", 8, "bucket=160000000B",
          "overlap_param_gather=off", NULL},
-        /* the default grows with the data-parallel ranks: 1,000,000 parameters each */
+        /* the default grows with the data-parallel size: 1,000,000 parameters per rank */
         {ARGUMENTS "--overlap-grad-reduce\n", 64, "bucket=256000000B", "", NULL},
         {ARGUMENTS "--overlap-grad-reduce --ddp-bucket-size 1000000\n", 64, "bucket=4000000B", "",
          NULL},
@@ -365,7 +365,7 @@ Test(training_config, overlap)
         {ARGUMENTS "--ddp-bucket-size 1000000\n", 8, "bucket=one", "", "not read: ddp-bucket-size"},
         {ARGUMENTS "--overlap-grad-reduce\n", 1, NULL, "",
          "not used: there is one data-parallel rank"},
-        /* nothing said: left open in YAML */
+        /* not specified: left open in YAML */
         {BRIDGE, 8, NULL, "", NULL},
         {BRIDGE "comm_overlap:\n  tp_comm_overlap: true\nddp:\n  overlap_grad_reduce: true\n"
                 "  use_distributed_optimizer: true\n  overlap_param_gather: false\n"
@@ -408,7 +408,7 @@ Test(training_config, overlap)
 #undef BRIDGE
 }
 
-/* Products in 8 and 4 bits, as each program says them. */
+/* Matrix products in 8 and 4 bits, in each program's notation. */
 Test(training_config, narrow_precisions)
 {
 #define SIZES                                                                                      \

@@ -21,7 +21,7 @@ Test(zoo, published_figures)
     static const struct {
         const char *name;
         uint64_t parameters;
-        double forward_gmac; /* 0: none is published */
+        double forward_gmac; /* 0: not published */
         const char *dataset;
         uint32_t batch;
         ty_optimizer_kind optimizer;
@@ -93,8 +93,8 @@ Test(zoo, published_parameters_of_configurations)
     }
 }
 
-/* Adapters: of a backward the gradients of inputs alone, as much as a forward and the scores again,
- * through every block; nothing but the norms is updated. */
+/* Adapters: backward only computes the gradients of inputs, as much as a forward pass plus the
+ * scores again, through every block; only the norms are updated. */
 Test(zoo, frozen_matrices_pass_gradients_on)
 {
     static const char line[] = "decoder blocks=3 features=64 heads=4 hidden_features=256 "
@@ -143,9 +143,9 @@ Test(zoo, gpt2_flop_by_closed_form)
     }
 }
 
-/* Parameter counts: torchvision's model pages, and sums by hand where the file says "by its
+/* Parameter counts: torchvision's model pages, and sums by hand if the file's source is "by its
  * shapes". GMAC: infer_gmacs of timm's results/benchmark-infer-amp-nhwc-pt240-cu124-rtx4090.csv;
- * torchvision's pages for alexnet and squeezenet. timm counts some elementwise work too, hence 1.5
+ * torchvision's pages for alexnet and squeezenet. timm also counts some elementwise work, hence 1.5
  * %. */
 Test(zoo, published_figures_of_image_networks)
 {
@@ -175,7 +175,7 @@ Test(zoo, published_figures_of_image_networks)
     }
 }
 
-/* What convolutions and matrix products put out, in millions of numbers a sample: infer_macts of
+/* Outputs of convolutions and matrix products, in millions of numbers per sample: infer_macts of
  * the same table of timm, which has two decimals. */
 Test(zoo, published_activations_of_image_networks)
 {
@@ -231,7 +231,8 @@ Test(zoo, recurrent_and_other_networks_by_their_shapes)
     }
 }
 
-/* LeNet by hand, numbers per sample: outputs, less the relu in place, and one kept by the loss. */
+/* LeNet by hand, numbers per sample: outputs without the relu, which is in place, and one stored by
+ * the loss. */
 Test(zoo, lenet_stash_by_hand)
 {
     ty_workload *w = open_one("lenet");
@@ -457,9 +458,9 @@ Test(zoo, bad_training_is_refused)
     }
 }
 
-/* Freezing takes off what its gradients cost: of a frozen layer without anything trained before it
- * all of backward, of the first trained one its input's gradient, of one behind trained ones that
- * of its weights. */
+/* Freezing a layer saves the cost of its gradients: its entire backward pass if no trained layer
+ * precedes it; the input's gradient for the first trained layer; the weights' gradient for layers
+ * after trained ones. */
 Test(zoo, frozen_layers_compute_less)
 {
     static const char text[] =

@@ -1,6 +1,6 @@
 /*
- * The stand-in for cuBLASLt refuses what cublasLt.h says is wrong: each rule broken alone, beside
- * the call that keeps them all.
+ * The stand-in for cuBLASLt refuses what cublasLt.h forbids: each call breaks one rule, next to a
+ * call that breaks none.
  */
 #include "cuda_libraries.h"
 
@@ -9,14 +9,14 @@
 
 enum { M = 16, N = 8, K = 32, WORKSPACE = 1024 };
 
-/* What a call is made of; a case changes one of them. */
+/* Arguments of a call; a case changes one of them. */
 typedef struct product {
     cublasComputeType_t compute;
     cudaDataType_t scale, a_type, b_type, c_type, d_type;
     cublasLtEpilogue_t epilogue;
     int64_t aux_stride;
-    uint64_t
-        shift[6]; /* bytes, of A, B, D, bias, aux and workspace, behind the algorithm's choice */
+    uint64_t shift[6]; /* bytes, of A, B, D, bias, aux and workspace, after the choice of the
+                        * algorithm */
     uint32_t alignment[4];
     size_t workspace_bytes;
     bool has_bias, has_aux;

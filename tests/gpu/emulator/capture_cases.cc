@@ -61,9 +61,10 @@ void replay_check(cudaStream_t stream, int *on_device, int *pinned)
     cudaGraphExec_t exec = nullptr;
     int value = 5, *to = on_device;
     const auto seen = [&] { /* by a copy, outside the stream */
-        int found = 0;
-        cudaMemcpyAsync(&found, on_device, sizeof found, cudaMemcpyDeviceToHost, nullptr);
-        return found;
+                            int found = 0;
+                            cudaMemcpyAsync(&found, on_device, sizeof found, cudaMemcpyDeviceToHost,
+                                            nullptr);
+                            return found;
     };
 
     cudaMemset(on_device, 0, sizeof *on_device);
@@ -76,7 +77,7 @@ void replay_check(cudaStream_t stream, int *on_device, int *pinned)
     cudaStreamEndCapture(stream, &graph);
     cudaGraphInstantiateWithFlags(&exec, graph, 0);
     cudaGraphDestroy(graph);
-    value = 100; /* the graph has what they were */
+    value = 100; /* the graph has their values at capture */
     to = nullptr;
     cudaGraphLaunch(exec, stream);
     cudaGraphLaunch(exec, stream);

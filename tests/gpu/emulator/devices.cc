@@ -1,4 +1,4 @@
-/* Emulated GPUs with streams of their own; see emulated_device.h. */
+/* Emulated GPUs with separate streams; see emulated_device.h. */
 #include "emulated_device.h"
 
 #include <atomic>
@@ -51,8 +51,8 @@ struct device {
     std::vector<std::deque<operation>> hardware;
     std::vector<operation> resident;
     size_t next_hardware = 0, left = 0;     /* operations that are not over */
-    size_t streams = 0;                     /* made since orders were last taken */
-    unsigned long launched = 0, linked = 0; /* kernels; and those behind the first of NCCL */
+    size_t streams = 0;                     /* created since the orders were last read */
+    unsigned long launched = 0, linked = 0; /* kernels; and those after the first NCCL kernel */
     std::atomic<bool> is_lost{false};       /* written with the lock */
     bool is_busy = false;
     std::set<const void *> loaded;
@@ -137,7 +137,7 @@ machine *the_machine()
     return made;
 }
 
-/* Wakes those who waited for it, and nobody else. */
+/* Wakes only the threads whose condition is now true. */
 void moved(machine *all)
 {
     all->moves++;
@@ -163,8 +163,8 @@ bool is_kernel_waiting(const device &d)
     return false;
 }
 
-/* What may happen next: the first operation of a hardware queue, by its number, begins, or a
- * resident kernel ends, behind those. */
+/* Possible next events: the first operation of a hardware queue, by its index, begins, or, after
+ * these, a resident kernel ends. */
 std::vector<size_t> choices(const machine *all, const device &d)
 {
     const bool has_room = !all->is_crowded || !is_kernel_waiting(d);
@@ -189,8 +189,8 @@ void operation_over(machine *all, device &d, const operation &over)
     moved(all);
 }
 
-/* Behind what its stream did before and what was done before it was asked for, and before whoever
- * waits for the stream or the device: beside all else. */
+/* Runs after earlier work of its stream and work done before its launch, and before threads that
+ * wait for the stream or the device; concurrent with everything else. */
 void work_run(device &d, operation &next)
 {
 #ifdef TY_EMULATED_RACES
@@ -200,7 +200,7 @@ void work_run(device &d, operation &next)
     __tsan_acquire(&next.queue->left);
 #endif
     next.work();
-    next.work = nullptr; /* what it holds is its stream's to give back */
+    next.work = nullptr; /* the stream releases its captured state */
     __tsan_release(&next.queue->is_running);
     __tsan_release(&d.left);
 #ifdef TY_EMULATED_RACES
@@ -300,7 +300,7 @@ void deadlock_tell(machine *all)
     _exit(1);
 }
 
-/* Whether something is on its way that nobody has given up, and nothing is at work. */
+/* Whether work is pending that was not aborted, and no device is running. */
 bool is_stuck(const machine *all)
 {
     bool is_under_way = !all->waiters.empty();
@@ -437,7 +437,7 @@ static void queue_put(emulated_queue *queue, operation o)
     is_next = hardware.empty() && !queue->is_running;
     hardware.push_back(std::move(o));
     all->moves++;
-    lock.unlock(); /* else who is woken waits for it */
+    lock.unlock(); /* otherwise the woken thread waits for it */
     if (is_next)
         d.wake.notify_one();
 }
@@ -522,7 +522,7 @@ void emulated_options_read(int ordinal)
         return;
     std::unique_lock<std::mutex> lock(all->lock);
     device &d = all->devices[(size_t)ordinal];
-    if (d.is_lost) /* what others left on it is not played on the next */
+    if (d.is_lost) /* work left on it must not run on the next device */
         emulated_wait(lock, "a device that was lost", [&] { return d.left == 0; });
     options_read(all, ordinal);
 }

@@ -1,7 +1,7 @@
 /*
- * Attention and convolutions by the stand-in for cuDNN are that, by sums over every score and every
- * product in double precision; and what is planted in the backend's calls is found: each rule of
- * cuDNN's interface broken alone, and strides that keep the rules and are of other places.
+ * The stand-in for cuDNN computes attention and convolutions correctly, by sums over every score
+ * and every product in double precision. Inserted mistakes in the backend's calls are detected:
+ * each breaks one rule of cuDNN's interface, or uses valid strides of another layout.
  */
 #include "cuda_dnn.h"
 #include "dnn_mistakes.h"
@@ -39,7 +39,7 @@ static uint64_t key_at(int b, int h, int j)
     return (uint64_t)((b * L + j) * ROW + (H + h / (H / G)) * D);
 }
 
-enum { VALUES = G * D }; /* behind the keys */
+enum { VALUES = G * D }; /* after the keys */
 
 /* Of one query its probabilities. @return the log-sum of its scores */
 static double chances_of(const uint16_t *project, int b, int h, int i, bool is_causal, double *p)
@@ -134,7 +134,7 @@ static void fill(numbers *n)
     }
 }
 
-/* Plans that are shared live as long as the last who has them. */
+/* A shared plan lives as long as its last owner. */
 static bool shares(cuda_dnn_attention *made, const cuda_attention *asked)
 {
     cuda_attention other = *asked;
@@ -317,8 +317,8 @@ static answer convolution_answer(const cuda_dnn_convolution *c, double tolerance
     return found;
 }
 
-/* Places among the stand-in's choices: the first with tensor cores that computes as is asked for,
- * and the first without, which the fallbacks have. */
+/* Indices of the stand-in's choices: the first with tensor cores that computes as requested, and
+ * the first without, which is among the fallbacks. */
 enum { WITH_TENSOR_CORES = 5, WITHOUT = 7 };
 
 static void convolutions_check(const char *name, cuda_dnn_convolution c, uint32_t expected,
@@ -398,7 +398,7 @@ static void choices_check(void)
     expect("choices", TAKEN, is_right ? TAKEN : WRONG);
 }
 
-/* ---- What is planted ---- */
+/* ---- Inserted mistakes ---- */
 
 static answer attention_answer(void)
 {
@@ -429,7 +429,7 @@ static const dnn_mistake places[] = {
     {"values' rows too close", DNN_OTHER_STRIDE, CUDNN_ATTR_TENSOR_STRIDES, 2},
 };
 
-/* What cuDNN has a default for, or is known when a plan runs. */
+/* Attributes that have a default in cuDNN, or are checked when a plan runs. */
 static const dnn_mistake calls[] = {
     {"no type of sums", DNN_LEAVE_OUT, CUDNN_ATTR_MATMUL_COMP_TYPE, 0},
     {"no handle", DNN_LEAVE_OUT, CUDNN_ATTR_EXECUTION_PLAN_HANDLE, 0},

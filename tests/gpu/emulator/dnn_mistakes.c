@@ -1,4 +1,4 @@
-/* Mistakes in calls of cuDNN, planted. */
+/* Inserts mistakes into calls of cuDNN. */
 #include "dnn_mistakes.h"
 
 #include "cuda_dnn.h"

@@ -2,11 +2,10 @@
  * Fibers for a block's threads: a thread runs until it comes to a barrier, then the next; one that
  * comes to none needs no fiber of its own.
  *
- * With TY_EMULATED_RACES each thread is a fiber of the thread sanitizer, too: what a thread of the
- * GPU does happens before what another does only by barriers, by shuffles and by the ends of
- * launches, not by the order in which they take turns here. Every other block is played by a second
- * thread, so that blocks have shared memory and an order of their own. This file itself is not
- * instrumented.
+ * With TY_EMULATED_RACES each thread is also a fiber of the thread sanitizer. Only barriers,
+ * shuffles and the ends of launches order the work of GPU threads, not the order in which they take
+ * turns here. A second thread runs every other block, so that blocks have separate shared memory
+ * and a separate order. This file itself is not instrumented.
  */
 #include "emulator.h"
 
@@ -46,20 +45,20 @@ struct barrier {
 
 struct warp {
     barrier gate;
-    uint32_t lanes[2][LANES] =
-        {}; /* in turns: who is a shuffle ahead does not write what is read */
+    uint32_t lanes[2][LANES] = {}; /* alternating: a thread that is one shuffle ahead must not
+                                    * overwrite data still to be read */
     struct {
         unsigned long generation; /* counted from 1 */
-        unsigned there, alike;    /* lanes that came; with what the first of them brought */
-        uint64_t same;            /* what stands for its arguments */
-    } calls[2] = {};              /* of all lanes together, likewise */
+        unsigned there, alike;    /* threads that arrived; those with the first one's arguments */
+        uint64_t same;            /* a number that stands for its arguments */
+    } calls[2] = {};              /* of all threads of the warp together, also alternating */
     const void *brought[2][LANES] = {};
 };
 
-/* A stack on which threads run, one behind the other; the first is the launching thread's own. */
+/* A stack on which threads run one after the other; the first is the launching thread's own. */
 struct fiber {
 #ifdef __x86_64__
-    void *at = nullptr; /* its stack's end, with the registers that calls keep */
+    void *at = nullptr; /* the stack's end, with the registers that calls preserve */
 #else
     ucontext_t at;
 #endif
@@ -87,7 +86,7 @@ struct machine {
     barrier block;
     std::vector<void *> race_fibers; /* of threads, as the thread sanitizer has them */
     void *race_main = nullptr;       /* and of the launching thread itself */
-    char begin, end;                 /* of a block: before and behind what its threads do */
+    char begin, end;                 /* of a block: before and after its threads */
     const std::function<void()> *body = nullptr;
 };
 
@@ -116,11 +115,11 @@ void race_acquire([[maybe_unused]] void *at)
 #endif
 }
 
-/* ---- From stack to stack ---- */
+/* ---- Switching stacks ---- */
 
 #ifdef __x86_64__
 extern "C" void emulated_switch(void **from, void *to);
-/* What a call may change is changed, what it keeps lies on the stack that is left. */
+/* Caller-saved registers are lost; callee-saved ones are on the stack that is left. */
 asm(R"(
     .text
     .hidden emulated_switch
@@ -146,7 +145,7 @@ emulated_switch:
 )");
 #endif
 
-/* @param kept of the stack that is gone on with; a new one has none */
+/* @param kept of the stack that resumes; NULL for a new one */
 void switch_end([[maybe_unused]] void *kept)
 {
 #ifdef __SANITIZE_ADDRESS__
@@ -207,7 +206,7 @@ void thread_run(machine &own, unsigned t)
     race_release(&own.end);
 }
 
-/* Those that have not begun come first, then who waits longest; NULL: there are neither. */
+/* Takes the thread that has waited longest; NULL: no thread waits. */
 fiber *waiting_take(machine &own)
 {
     if (own.waiting_count == 0)
@@ -242,7 +241,7 @@ fiber::~fiber()
 fiber *fiber_make(machine &own)
 {
     auto made = std::make_unique<fiber>();
-    /* Pages that nobody touches are not there; ends are spread over the cache. */
+    /* Untouched pages use no memory; stack ends are spread over the cache. */
     const size_t spread = own.made.size() * 7 % 32 * 128;
     auto *stack = (char *)mmap(nullptr, STACK_BYTES + PAGE, PROT_READ | PROT_WRITE,
                                MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
@@ -254,7 +253,8 @@ fiber *fiber_make(machine &own)
     made->bottom = made->made = stack;
     made->size = STACK_BYTES + spread;
 #ifdef __SANITIZE_ADDRESS__
-    __asan_unpoison_memory_region(stack, made->size); /* where another stack may have been */
+    __asan_unpoison_memory_region(stack, made->size); /* an earlier stack may have used the
+                                                       * address */
 #endif
 #ifdef __x86_64__
     auto **end = (void **)(stack + made->size);
@@ -272,7 +272,7 @@ fiber *fiber_make(machine &own)
     return own.made.back().get();
 }
 
-/* A stack for those that have not begun, or whoever waits longest. */
+/* A stack for a thread that has not begun, or else the thread that has waited longest. */
 fiber *next_take(machine &own)
 {
     if (own.next_thread == own.thread_count)

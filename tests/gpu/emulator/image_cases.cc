@@ -1,7 +1,7 @@
 /*
- * Kernels of images by themselves, beside sums in doubles that are spelled out: changes of order,
- * pooling, and batch norm of numbers that are far from 0 and close to one another, of any number of
- * channels and pixels. What is done twice gives the same bits.
+ * Image kernels in isolation against explicit sums in doubles: changes of order, pooling, and batch
+ * norm of close numbers far from 0, for any number of channels and pixels. Repeated runs give the
+ * same bits.
  */
 #include "case_numbers.h"
 #include "cuda_kernels.h"
@@ -56,8 +56,7 @@ void orders(uint64_t matrices, uint64_t rows, uint64_t columns)
     expect(is_right, "order", rows, columns, 0, 0);
 }
 
-/* ---- Pooling: beside windows that are spelled out; numbers of few values, so that maxima are
- * equal ---- */
+/* ---- Pooling against explicit windows; few distinct values, so that maxima are equal ---- */
 
 template <typename T> std::vector<T> typed(const std::vector<float> &from)
 {
@@ -160,7 +159,7 @@ struct reference {
     }
 };
 
-/* What is behind the norm: another summand, then a relu. */
+/* Operations after the norm: another summand, then a relu. */
 struct behind {
     bool has_other, has_relu;
 };

@@ -1,6 +1,6 @@
 /*
- * Stand-ins for the parts of cuBLASLt and cuDNN that the backend calls: slow loops that do what the
- * libraries' manuals say. What they accept they check, so that a wrong layout fails here too.
+ * Stand-ins for the parts of cuBLASLt and cuDNN that the backend calls: slow loops that follow the
+ * libraries' manuals. They check their arguments, so that a wrong layout fails here too.
  */
 #include "cuda_libraries.h"
 #include "emulated_counts.h"
@@ -16,9 +16,10 @@
 
 /*
  * ---- cuBLASLt ----
- * Besides its numbers what cublasLt.h asks of arguments: types that a compute type has, leading
- * dimensions of auxiliary matrices, pointers aligned as was promised when the algorithm was asked
- * for, memory to work in. A call that breaks a rule fails and says which on standard error.
+ * Checks the requirements of cublasLt.h on arguments, in addition to computing: the types of each
+ * compute type, leading dimensions of auxiliary matrices, pointers aligned as promised in the query
+ * for the algorithm, workspace. A call that breaks a rule fails and prints the rule on standard
+ * error.
  */
 
 static cublasStatus_t rule_broken(const char *rule)
@@ -48,7 +49,7 @@ typedef struct preference {
     uint32_t alignment[4]; /* of A, B, C and D in bytes */
 } preference;
 
-/* What an algorithm was found for, in its data. */
+/* Alignment and workspace that an algorithm was chosen for, in its data. */
 typedef struct promise {
     uint64_t index, workspace_bytes;
     uint32_t alignment[4], bias_alignment, aux_alignment;
@@ -198,7 +199,7 @@ static const char *types_check(const operation *o, const layout *a, const layout
     return NULL;
 }
 
-/* What each algorithm takes longer than the fastest, more than any machine is held up; the last one
+/* Extra time of each algorithm over the fastest, more than any delay of the host; the last one
  * fails. */
 enum { ALGORITHMS = 4 };
 static const double delays_s[ALGORITHMS] = {1000, 0, 2000, 0};
@@ -264,7 +265,7 @@ static float fake_epilogue(const operation *o, cudaDataType_t type, uint64_t row
                                                   : sum;
 }
 
-/* A matrix as [rows][depth]; `is_by_depth` says that it lies so, column-major, already. */
+/* A matrix as [rows][depth]; `is_by_depth`: it is already stored that way, column-major. */
 static float *floats_of(const layout *of, const void *data, bool is_by_depth, uint64_t rows,
                         uint64_t depth)
 {
@@ -294,7 +295,7 @@ static float dot(uint64_t depth, const float *a, const float *b)
     return sum;
 }
 
-/* A product that was asked for: what its descriptors said then. */
+/* A requested product: a copy of its descriptors. */
 typedef struct matmul {
     operation operation;
     layout a_layout, b_layout, d_layout;
@@ -348,7 +349,7 @@ static uint64_t layout_bytes(const layout *of)
     return of->rows * of->columns * (of->type == CUDA_R_32F ? sizeof(float) : sizeof(uint16_t));
 }
 
-/* A gelu keeps, or backward reads, what goes into it; that has as many elements as the result. */
+/* A gelu stores its input, or backward reads it; it has as many elements as the result. */
 static uint64_t matmul_reads(const matmul *call)
 {
     const operation *o = &call->operation;
@@ -477,7 +478,7 @@ ty_status cuda_dnn_load(const cuda_dnn **out, ty_error *error)
     return TY_OK;
 }
 
-/* Between devices that work beside the host; see nccl.cc. */
+/* Between devices that run concurrently with the host; see nccl.cc. */
 ty_status cuda_nccl_load(const cuda_nccl **out, ty_error *error)
 {
 #define NCCL_FUNCTION(function) .function = function,

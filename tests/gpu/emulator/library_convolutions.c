@@ -3,8 +3,8 @@
 
 #include <string.h>
 
-/* A row of weights on a row of an image, `left` of which lies under the first weight: those from
- * first to last are inside. */
+/* A row of weights on a row of an image. `left` is the image element under the first weight;
+ * weights from first to last are inside the image. */
 static void row_convolve(convolved_sort made, int64_t left, int64_t first, int64_t last, float *x,
                          float *w, float *y)
 {

@@ -1,13 +1,13 @@
 /*
- * cuDNN's graphs: descriptors with attributes, and operations that are played one by one. What the
- * interface and the guide to attention ask for is checked: types and numbers of attributes, what
- * each kind needs before it is finalized and that it is not changed behind that, shapes, every
- * virtual tensor written once before it is read, a pointer, aligned as was said, for every other.
- * What breaks a rule fails and says which on standard error.
+ * cuDNN's graphs: descriptors with attributes, and operations that run one by one. The requirements
+ * of the interface and of the attention guide are checked. These are types and numbers of
+ * attributes; those needed before each kind is finalized, and no changes after that; shapes; every
+ * virtual tensor written once before it is read; and an aligned pointer for every other tensor. A
+ * call that breaks a rule fails and prints the rule on standard error.
  *
- * Of attention's rules: heads of multiples of 8 numbers, at most 256, each of which lies together
- * and begins at a multiple of 16 bytes. A convolution is a graph by itself, of tensors without gaps
- * that all lie alike, in planes or channels last.
+ * Among attention's rules: heads are multiples of 8 numbers, at most 256, contiguous, and begin at
+ * a multiple of 16 bytes. A convolution is a graph by itself; its tensors have no gaps and all have
+ * the same layout, planes or channels last.
  */
 #include "library_graphs.h"
 #include "emulated_counts.h"
@@ -45,12 +45,12 @@ typedef struct member {
     bool is_added;     /* floats in memory, to which a product adds in any order */
 } member;
 
-/* What a graph may be computed by. */
+/* An engine that can run a graph. */
 typedef struct engine {
     uint32_t notes;           /* 1 << a cudnnBackendNumericalNote_t, of each */
-    double delay_s;           /* behind the fastest, where several are compared */
-    uint64_t workspace_bytes; /* beside the graph's */
-    bool is_of_several;       /* listed where several are asked for */
+    double delay_s;           /* over the fastest, if several are compared */
+    uint64_t workspace_bytes; /* in addition to the graph's */
+    bool is_of_several;       /* listed if several are requested */
     bool is_refused;          /* its plans are not supported */
 } engine;
 
@@ -62,7 +62,7 @@ typedef struct descriptor {
     /* Of graphs: */
     uint32_t member_count;
     member *members;
-    /* Of what heuristics gave, and of engines and plans: */
+    /* Of results of heuristics, engines and plans: */
     struct descriptor *graph;
     const engine *engine;
 } descriptor;
@@ -77,7 +77,7 @@ static cudnnStatus_t broken(cudnnStatus_t status, const char *rule)
 
 enum { ANY_OPERATION = -1, NO_LINK = -2 };
 
-/* What attributes there are. */
+/* The valid attributes. */
 typedef struct rule {
     cudnnBackendDescriptorType_t kind;
     cudnnBackendAttributeName_t name;
@@ -393,7 +393,7 @@ static uint64_t elements(const descriptor *tensor)
     return count;
 }
 
-/* From the first element to behind the last. */
+/* From the first element to the end of the last one. */
 static uint64_t span(const descriptor *tensor)
 {
     uint64_t last = 0;
@@ -424,7 +424,7 @@ static cudnnStatus_t tensor_check(const descriptor *of)
 
 /* ---- Operations ---- */
 
-/* What an operation reads and makes. */
+/* Inputs and outputs of an operation. */
 typedef struct operands {
     const descriptor *reads[3], *makes;
 } operands;
@@ -713,7 +713,7 @@ static const descriptor *convolution_in(const descriptor *graph)
     return operations->count == 1 && is_convolution(first) ? first : NULL;
 }
 
-/* As the backend asks for them, and no other way. */
+/* Supports exactly the backend's requests. */
 static bool is_supported_convolution(const descriptor *of)
 {
     const convolved c = convolved_of(of);
@@ -762,8 +762,8 @@ static bool has_sums(const descriptor *graph)
     return false;
 }
 
-/* Memory between kernels: the summands of heads, in 16 bits, and the tensors that two products
- * read, or, with sums in memory, these again, as on Ampere. */
+/* Workspace between kernels: the summands of heads, in 16 bits, and the tensors that two products
+ * read. With sums in memory, two more of these, as on Ampere. */
 static uint64_t workspace_of(const descriptor *plan)
 {
     const descriptor *graph = plan->graph;
@@ -830,15 +830,15 @@ cudnnStatus_t graph_finalize(cudnnBackendDescriptor_t made)
     return status;
 }
 
-/* ---- What is asked of descriptors ---- */
+/* ---- Queries of descriptors ---- */
 
 #define NOTE(name) (UINT32_C(1) << CUDNN_NUMERICAL_NOTE_##name)
 
 /* The first sums in any order. */
 static const engine attention_engines[] = {{.notes = NOTE(TENSOR_CORE) | NOTE(NONDETERMINISTIC)},
                                            {.notes = NOTE(TENSOR_CORE)}};
-/* What is listed for convolutions, best guess first, and where that has nothing. The slower ones
- * take longer than any machine is held up. */
+/* Engines for convolutions, best guess first, and the fallbacks. The slower ones take longer than
+ * any delay of the host. */
 static const engine conv_engines[] = {
     {.notes = NOTE(TENSOR_CORE) | NOTE(NONDETERMINISTIC)},
     {.notes = NOTE(TENSOR_CORE) | NOTE(REDUCED_PRECISION_REDUCTION)},
@@ -859,7 +859,7 @@ static void engine_give(descriptor *to, const descriptor *graph, const engine *g
     to->is_final = true;
 }
 
-/* Of what is supported. */
+/* Only supported ones. */
 static int64_t configurations_give(const descriptor *guesses, int64_t asked, descriptor **out)
 {
     const descriptor *graph = linked(guesses, CUDNN_ATTR_ENGINEHEUR_OPERATION_GRAPH);
@@ -1081,7 +1081,7 @@ static void *pointer_of(const call *c, const descriptor *tensor)
     return c->pointers[member_of(c->graph, tensor) - c->graph->members];
 }
 
-/* Of a tensor wherever it lies, [n][c][h][w]; tensor cores round floats to 11 bits. */
+/* Elements of a tensor in any layout, as [n][c][h][w]; tensor cores round floats to 11 bits. */
 static float *numbers_of(const call *c, const descriptor *tensor)
 {
     const place from = {tensor, pointer_of(c, tensor), false};

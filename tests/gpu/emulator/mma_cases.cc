@@ -1,6 +1,6 @@
 /*
- * What the stand-in for <mma.h> makes of a product by a warp, and of mistakes, each planted alone
- * in a process whose output must say what it is.
+ * The stand-in for <mma.h>: the result of a product by a warp, and mistakes, each inserted alone in
+ * a process whose output must name it.
  */
 #include "mma.h"
 
@@ -15,13 +15,13 @@ namespace
 enum { SIDE = 16, WARP = 32, STRIDE = 24 };
 int failures;
 
-/* What a case does; a planted one does one of them otherwise. */
+/* Parameters of a case; a mistake changes one of them. */
 struct doing {
-    unsigned shift = 0; /* elements by which the matrices begin behind a multiple of 32 bytes */
+    unsigned shift = 0; /* elements by which the matrices begin after a multiple of 32 bytes */
     unsigned stride = STRIDE; /* of the 16-bit ones */
     unsigned sum_stride = STRIDE;
     unsigned threads = WARP; /* that come to the product */
-    unsigned of_lane_3 = 0;  /* elements by which that lane's matrix is another */
+    unsigned of_lane_3 = 0;  /* elements by which the matrix of that thread differs */
     bool is_filled = true;
 };
 
@@ -52,7 +52,7 @@ float number(int i)
     return (float)(i * 7 % 13 - 6);
 }
 
-/* Small whole numbers: the sums are exact. */
+/* Small integers: the sums are exact. */
 template <typename LayoutA, typename LayoutB> bool is_right(const doing &as)
 {
     using nvcuda::wmma::row_major;

@@ -1,18 +1,20 @@
 /*
- * A stand-in for NCCL between the emulated devices of one process: calls put kernels on streams
- * that stay on their devices until those of all peers are there. What NCCL 2.28 does that may hang
- * a program it does as well: a communicator, and a rank's first use of an algorithm or of a peer,
- * is in progress until the others have come as far (NCCL_RUNTIME_CONNECT=0 connects algorithms at
- * the start); messages are matched by their order alone; who is gone is waited for without end, and
- * no asynchronous error says so (as over NVLink). What a program must not do is told: communicators
- * that block their callers, calls while one is in progress, calls that do not match, memory or
- * communicators given up under a kernel, communicators given up that graphs have kernels of,
- * communicators launched in orders that no one order of all devices holds, a kernel launched behind
- * another of its communicator that is not over, communicators left at the end.
+ * A stand-in for NCCL between the emulated devices of one process. Calls put kernels on streams,
+ * which stay on their devices until those of all peers are there. It emulates the hangs of NCCL
+ * 2.28. A communicator, and a rank's first use of an algorithm or of a peer, is in progress until
+ * the others have come as far (NCCL_RUNTIME_CONNECT=0 connects algorithms at the start). Messages
+ * are matched by their order only. Waiting for a lost peer never ends, and no asynchronous error
+ * reports it (as over NVLink).
  *
- * TRAINYARD_EMULATED_NCCL=FOLDER: ranks are processes, and what they bring to a collective or a
- * message lies in files of that folder, which must be empty at first. Then only what members bring
- * is compared; the rules of order and of first uses are for ranks of one process.
+ * Invalid use is reported: communicators that block their callers, calls while one is in progress,
+ * calls that do not match, memory or communicators released under a kernel, communicators released
+ * while graphs have their kernels, communicators launched in orders that contradict each other
+ * across devices, a kernel launched after another of its communicator that is still running,
+ * communicators left at the end.
+ *
+ * TRAINYARD_EMULATED_NCCL=FOLDER: ranks are processes, and their inputs to a collective or a
+ * message are in files of that folder, which must be empty at first. Then only the inputs are
+ * compared; the rules of order and of first uses apply to ranks of one process.
  */
 #include "emulated_device.h"
 #include "emulated_queue.h"
@@ -61,7 +63,7 @@ struct arrival { /* of a member at a collective or a message */
     const call *of = nullptr;
 };
 
-/* What is told apart: the how many-th collective, or message between two. */
+/* Identifies the n-th collective, or the n-th message between two ranks. */
 typedef std::tuple<int, int, unsigned long> place;
 const int everybody = -1;
 
@@ -83,7 +85,7 @@ struct ncclComm {
     std::map<std::pair<int, int>, unsigned long> counts;    /* calls so far: kind of place */
     std::set<nccl_kernel *> kernels;                        /* launched and not over, */
     size_t launched = 0;                                    /* and how many in all */
-    unsigned long graph = 0;                                /* whose launch the latest is part of */
+    unsigned long graph = 0;                                /* that launched the latest kernel */
     std::shared_ptr<int> graphs = std::make_shared<int>(0); /* that have kernels of it */
     /* In progress: the wait for the other members, and what is launched then. */
     emulated_waiter *waits = nullptr;
@@ -98,8 +100,8 @@ struct registry {
     std::map<std::string, std::shared_ptr<world>> worlds; /* by identifier, until all joined */
     int made = 0, open = 0;
     unsigned long identifiers = 0;
-    /* What each device launched last, and what was launched next behind each, by some device: a
-     * communicator and how many it had launched before. */
+    /* The latest launch of each device, and all launches that followed another one on some device:
+     * a communicator and the number of its earlier launches. */
     std::map<int, std::pair<int, size_t>> latest;
     std::map<std::pair<int, size_t>, std::vector<std::pair<int, size_t>>> followers;
 };
@@ -161,7 +163,7 @@ struct nccl_kernel final : resident_kernel {
     std::vector<call> calls;
     std::vector<place> places;
     mutable size_t left;
-    mutable std::vector<bool> is_met; /* between processes, who are looked for again and again */
+    mutable std::vector<bool> is_met; /* between processes, whose arrival is polled */
     bool is_resident = false, is_aborted = false;
 
     void arrive() override
@@ -279,7 +281,7 @@ const char *files_folder()
     return getenv("TRAINYARD_EMULATED_NCCL");
 }
 
-/* Whole or not at all. */
+/* Written completely or not at all. */
 void file_write(const std::string &path, const void *head, size_t head_bytes, const void *data,
                 size_t bytes)
 {
@@ -428,7 +430,7 @@ bool is_behind(const std::pair<int, size_t> &launched, const std::pair<int, size
     return false;
 }
 
-/* NCCL asks for one order of all communicators on all devices. */
+/* NCCL requires one order of all communicators on all devices. */
 void order_check(ncclComm_t comm)
 {
     const world *of = comm->of.get();
@@ -446,7 +448,7 @@ void order_check(ncclComm_t comm)
     all().latest[device] = own;
 }
 
-/* All members are connected as the calls ask for. */
+/* Launches on all members, with the connections that the calls require. */
 void launch(std::unique_lock<std::mutex> &lock, ncclComm_t comm, cudaStream_t stream,
             const std::vector<call> &calls)
 {
@@ -475,7 +477,7 @@ void launch(std::unique_lock<std::mutex> &lock, ncclComm_t comm, cudaStream_t st
     lock.lock();
 }
 
-/* A graph that is launched behind its communicator's end does what it likes. */
+/* Launching a graph after its communicator was destroyed is undefined. */
 void launch_or_record(std::unique_lock<std::mutex> &lock, ncclComm_t comm, cudaStream_t stream,
                       const std::vector<call> &calls)
 {

@@ -1,8 +1,8 @@
 /*
- * Layer norm and RMS norm by themselves, of any number of rows and columns, beside sums in doubles
- * that are spelled out: as many columns as there are shapes of the kernel that makes all gradients
- * at once, and more than it has room for; with and without gradients of the input and of gain and
- * shift. What is done twice gives the same bits, and scratch is as large as is said.
+ * Layer norm and RMS norm in isolation, for any number of rows and columns, against explicit sums
+ * in doubles. The columns cover every shape of the kernel that computes all gradients at once, and
+ * more than it supports; with and without gradients of the input, of gain and of shift. Repeated
+ * runs give the same bits, and scratch has the stated size.
  */
 #include "case_numbers.h"
 #include "cuda_kernels.h"
@@ -15,7 +15,7 @@ namespace
 {
 int failures, cases;
 constexpr double epsilon = 1e-5;
-constexpr float beyond = -7.0f; /* behind the scratch */
+constexpr float beyond = -7.0f; /* after the scratch */
 
 struct asked {
     bool is_rms, adds;
@@ -29,9 +29,8 @@ struct norm {
 
     norm(uint64_t some_rows, uint64_t some_n, const asked &a)
         : rows(some_rows), n(some_n), one(numbers(rows * n, 5)), other(numbers(rows * n, 17)),
-          x(one.size(), NAN), dy(numbers(rows * n, 7)),
-          gain(numbers(n, 11)), shift(numbers(n, 13)), y(x.size()), dx(x.size(), 0.25f),
-          statistics(2 * rows), dgain(n, 2.0f), dshift(n, 3.0f),
+          x(one.size(), NAN), dy(numbers(rows * n, 7)), gain(numbers(n, 11)), shift(numbers(n, 13)),
+          y(x.size()), dx(x.size(), 0.25f), statistics(2 * rows), dgain(n, 2.0f), dshift(n, 3.0f),
           scratch(cuda_norm_scratch(a.is_rms, rows, n), NAN)
     {
         for (float &value : one)
@@ -97,7 +96,9 @@ void check(uint64_t rows, uint64_t n, const asked &a)
             results[0].compare(r * n + c, done.y[r * n + c],
                                z * done.gain[c] + (a.is_rms ? 0 : done.shift[c]));
             results[1].compare(r * n + c, done.dx[r * n + c],
-                               !a.has_input ? 0.25 : a.adds ? 0.25 + d : d);
+                               !a.has_input ? 0.25
+                               : a.adds     ? 0.25 + d
+                                            : d);
             dgain[c] += a.has_parameters ? dy[c] * z : 0;
             dshift[c] += has_shift ? dy[c] : 0;
         }
@@ -116,7 +117,8 @@ void check(uint64_t rows, uint64_t n, const asked &a)
     for (const found &f : results) {
         is_right = is_right && !f.is_wrong;
         if (f.is_wrong)
-            printf("%s %lu: %.9g, expected %.9g\n", f.what, (unsigned long)f.at, f.value, f.expected);
+            printf("%s %lu: %.9g, expected %.9g\n", f.what, (unsigned long)f.at, f.value,
+                   f.expected);
     }
     cases++;
     failures += !is_right;
@@ -124,16 +126,17 @@ void check(uint64_t rows, uint64_t n, const asked &a)
         printf("FAIL %s of %lu x %lu%s%s%s%s%s%s\n", a.is_rms ? "rms norm" : "layer norm",
                (unsigned long)rows, (unsigned long)n, a.adds ? ", added" : "",
                a.has_parameters ? "" : ", of the input alone",
-               a.has_input ? "" : ", of gain and shift alone", is_sum ? "" : ": another sum", is_same ? "" : ": not the same again",
+               a.has_input ? "" : ", of gain and shift alone", is_sum ? "" : ": another sum",
+               is_same ? "" : ": not the same again",
                is_inside ? "" : ": writes behind its scratch");
 }
 } // namespace
 
 int main()
 {
-    const uint64_t sizes[][2] = {{1, 1},     {1, 5},     {40, 3},    {5000, 8},   {300, 64},
-                                 {150, 70},  {77, 300},  {50, 768},  {9000, 33},  {33, 1024},
-                                 {21, 1025}, {30, 1600}, {13, 3000}, {2, 5000},   {11, 5000},
+    const uint64_t sizes[][2] = {{1, 1},     {1, 5},     {40, 3},    {5000, 8},  {300, 64},
+                                 {150, 70},  {77, 300},  {50, 768},  {9000, 33}, {33, 1024},
+                                 {21, 1025}, {30, 1600}, {13, 3000}, {2, 5000},  {11, 5000},
                                  {9, 6016},  {9, 6017},  {5, 12032}, {5, 12033}};
 
     for (const auto &size : sizes)

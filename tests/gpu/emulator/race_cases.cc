@@ -1,7 +1,7 @@
 /*
- * What the thread sanitizer finds in kernels that the emulator plays: races that are planted, each
- * in a process of its own that must be reported, and beside each what is right and must not be.
- * Then kernels of the backend.
+ * Races that the thread sanitizer finds in emulated kernels. Each inserted race runs in a process
+ * of its own and must be reported; the correct version next to it must not. Then kernels of the
+ * backend.
  */
 #include "emulator.h"
 
@@ -49,7 +49,7 @@ void shift_in_shared(float *x, bool has_barrier)
     x[threadIdx.x] = all[(threadIdx.x + 1) % THREADS];
 }
 
-/* Warps are not one another's: a barrier of a warp is none of the block. */
+/* A barrier of a warp does not synchronize the other warps of the block. */
 void shift_behind_warps(float *x, bool is_of_block)
 {
     __shared__ float all[THREADS];
@@ -94,7 +94,7 @@ void two_in_one_place(float *x, bool is_one)
     x[is_one ? 0 : threadIdx.x] = value;
 }
 
-/* The stand-in for <mma.h> waits for the whole warp before it stores, not behind that. */
+/* The stand-in for <mma.h> synchronizes the warp before it stores, not after that. */
 void store_part(float *x, bool has_barrier)
 {
     using namespace nvcuda::wmma;
@@ -292,7 +292,7 @@ int main()
     planted("an event that is awaited", [](device &d, bool is_right) {
         cudaEvent_t event = nullptr;
         cudaEventCreateWithFlags(&event, cudaEventDisableTiming);
-        if (!is_right) /* in front of what it should be behind */
+        if (!is_right) /* before the kernel instead of after it */
             cudaEventRecord(event, d.first);
         TY_LAUNCH_GRID(write_element, dim3(BLOCKS), THREADS, 0, d.first, d.a, 0u);
         if (is_right)

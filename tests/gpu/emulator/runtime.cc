@@ -1,9 +1,9 @@
 /*
- * The part of the CUDA runtime that the backend calls: devices whose memory is the host's and whose
- * work is done at once, or by threads of theirs (emulated_device.h), unless its stream is being
- * captured: then it is noted, with its arguments by value, and done whenever the graph is launched.
- * What CUDA forbids during a capture (CUDA C++ programming guide, "Prohibited and unhandled
- * operations") fails here, too.
+ * The part of the CUDA runtime that the backend calls. Device memory is host memory; work runs at
+ * once, or in threads of the devices (emulated_device.h). While a stream is captured, its work is
+ * recorded, with its arguments by value, and runs whenever the graph is launched. Calls that CUDA
+ * forbids during a capture (CUDA C++ programming guide, "Prohibited and unhandled operations") fail
+ * here, too.
  */
 #include "emulated_counts.h"
 #include "emulated_device.h"
@@ -38,8 +38,8 @@ struct CUgraphExec_st {
 struct CUstream_st {
     cudaGraph_t recording; /* not NULL: it is being captured */
     cudaStreamCaptureMode mode;
-    std::thread::id owner; /* who began the capture */
-    bool is_invalid;       /* something forbidden was asked for meanwhile */
+    std::thread::id owner; /* the thread that began the capture */
+    bool is_invalid;       /* a forbidden call was made meanwhile */
     emulated_queue *queue; /* NULL: its work is done at once */
 };
 
@@ -62,7 +62,7 @@ std::map<const char *, size_t> pinned;       /* host memory that graphs may copy
 std::map<const void *, size_t> shared_asked; /* by kernels that want more than all have */
 long graphs_alive;
 thread_local cudaError_t last_error = cudaSuccess;
-thread_local double skipped_s; /* that nobody waited for */
+thread_local double skipped_s; /* of delays that no thread waited for */
 
 cudaError_t fail(cudaError_t code)
 {
@@ -150,7 +150,7 @@ int device_key()
     return -1;
 }
 #else
-/* Whose rights are each thread's own; -1: this processor has none. */
+/* Each thread has its own rights to this key; -1: the CPU has no keys. */
 int device_key()
 {
     static const int made = pkey_alloc(0, PKEY_DISABLE_ACCESS);
@@ -169,7 +169,7 @@ struct taken {
 };
 std::map<int, taken> of_devices;
 
-/* Who frees may have another device current. */
+/* The caller of a later free may have another current device. */
 void taken_count(void *memory, size_t bytes)
 {
     std::lock_guard<std::mutex> guard(lock);
@@ -279,7 +279,7 @@ void emulated_work(cudaStream_t stream, const void *kernel, std::function<void()
 }
 
 /* The limits of compute capabilities 8.0 and 9.0 (CUDA C++ Programming Guide, "Technical
- * Specifications per Compute Capability"); above 48 KiB a kernel has to ask for shared memory. */
+ * Specifications per Compute Capability"); above 48 KiB a kernel has to request shared memory. */
 bool emulated_launch_check(const void *kernel, dim3 grid, unsigned threads, size_t shared_bytes)
 {
     const size_t unasked = 48 * 1024;
@@ -355,7 +355,7 @@ void emulated_delay(cudaStream_t stream, double seconds)
 
 /* ---- Memory ---- */
 
-/* For tests: the most of a device's memory that was taken since it was last asked for. */
+/* For tests: peak memory of a device since the last call. */
 __attribute__((visibility("default"))) uint64_t emulated_memory_peak(int device);
 uint64_t emulated_memory_peak(int device)
 {
@@ -436,7 +436,7 @@ cudaError_t cudaMemset(void *memory, int value, size_t bytes)
         first = end = (char *)memory + bytes;
     memset(memory, value, (size_t)(first - (char *)memory));
     memset(end, value,
-           (size_t)((char *)memory + bytes - end)); /* beside pages that are zero anew */
+           (size_t)((char *)memory + bytes - end)); /* around pages that are zero again */
     return cudaSuccess;
 }
 
@@ -608,11 +608,11 @@ cudaError_t cudaGraphExecDestroy(cudaGraphExec_t graph)
 cudaError_t cudaGraphLaunch(cudaGraphExec_t graph, cudaStream_t stream)
 {
     if (is_capturing(stream))
-        return fail(cudaErrorNotSupported); /* a graph in a graph, which nobody here asks for */
+        return fail(cudaErrorNotSupported); /* a graph in a graph, which the backend does not use */
     if (emulated_fault("launch"))
         return fail(cudaErrorLaunchOutOfResources);
-    /* Launched as a whole; of what is not a kernel with peers one piece. It may be freed meanwhile.
-     */
+    /* Launched as a unit; kernels without peers are combined into one piece of work. The graph may
+     * be freed meanwhile. */
     const emulated_graph_launch launch;
     std::vector<std::function<void()>> works;
     const auto put = [&works, stream] {
@@ -667,7 +667,7 @@ cudaError_t cudaEventRecordWithFlags(cudaEvent_t event, cudaStream_t stream, uns
             pass();
             state->passed++;
         });
-    /* The time is that of the record that was asked for last, whichever stream comes to it last. */
+    /* The time is that of the last requested record, whichever stream reaches it last. */
     const unsigned long record = ++state->asked;
     return take(stream, [state, pass, record] {
         if (state->asked == record)
@@ -714,7 +714,7 @@ cudaError_t cudaGetDeviceProperties(struct cudaDeviceProp *properties, int ordin
     return cudaSuccess;
 }
 
-/* As much shared memory as TRAINYARD_EMULATED_SHARED says, so that tests reach every tile size. */
+/* The shared memory set by TRAINYARD_EMULATED_SHARED, so that tests reach every tile size. */
 cudaError_t cudaDeviceGetAttribute(int *value, enum cudaDeviceAttr, int)
 {
     const char *asked = getenv("TRAINYARD_EMULATED_SHARED");

@@ -1,7 +1,7 @@
 /*
- * What launches say that they read and write (TY_MOVES) beside what they do: the kernels are
- * compiled for the thread sanitizer, whose functions are this program's, so that every access comes
- * by here. A byte is read when it is read before the launch has written it.
+ * Bytes that launches state to read and write (TY_MOVES) against their accesses. The kernels are
+ * compiled for the thread sanitizer, whose functions this program replaces, so that it sees every
+ * access. A byte counts as read if it is read before the launch has written it.
  */
 #include "emulated_counts.h"
 #include "emulator.h"
@@ -24,7 +24,7 @@ unsigned char marks[ARENA_BYTES];
 size_t used; /* of the arena */
 int failures, launches;
 
-/* The launch under way, and what it said. */
+/* The current launch, and its stated bytes. */
 struct {
     std::string name;
     bool is_open, is_stated;
@@ -488,7 +488,7 @@ void __tsan_write_range(void *at, unsigned long bytes)
     note(at, bytes, WRITTEN);
 }
 
-/* Atomics order nothing here: one thread plays all. */
+/* Atomics need no order here: a single thread runs everything. */
 #define FETCH_ADD(bits, type)                                                                      \
     type __tsan_atomic##bits##_fetch_add(volatile type *at, type value, int);                      \
     type __tsan_atomic##bits##_fetch_add(volatile type *at, type value, int)                       \
