@@ -32,7 +32,7 @@ def measure(command, properties):
     child = subprocess.Popen(command, env=environment, cwd=properties["WORKING_DIRECTORY"], stdin=subprocess.DEVNULL,
                              stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
     used, status, ended = 0.0, None, None
-    while ended is None or time.monotonic() < ended + 10:  # what runs on is not waited for
+    while ended is None or time.monotonic() < ended + 10:  # processes that continue are not waited for
         try:
             pid, code, usage = os.wait4(-1, 0 if ended is None else os.WNOHANG)
         except ChildProcessError:

@@ -1,4 +1,4 @@
-"""Questions that people asked in public, with the answers that turned out to be right there.
+"""Questions that users asked in public, with the answers confirmed there.
 
 python3 run.py TRAINYARD [ID...]
 Each case of cases.json has asks: a command, and the figure or verdict that is right. A figure is right within 20 %.

@@ -1,9 +1,9 @@
-"""Small checkpoints as Hugging Face has them, and what they compute, by plain arithmetic.
+"""Small checkpoints in Hugging Face's format, and their results by plain arithmetic.
 
     hf_weights.py write FAMILY FILE [--type F32|F16|BF16] [--shards N] [--bare]
     hf_weights.py loss FAMILY FILE TEXT       mean loss of next tokens over all windows of a text
     hf_weights.py same A B [TOLERANCE]        the same tensors; without a tolerance bit for bit
-    hf_weights.py workload FAMILY FILE        the network as a file of the zoo
+    hf_weights.py workload FAMILY FILE        the model as a file of the zoo
 
 Layouts, names and passes are those of transformers' modeling_gpt2, _llama, _qwen3 and _bert, with 1e-5
 in norms and gelu in its tanh form, as the worker has them. Numbers are odd multiples of 1/128 below 2, so
@@ -138,7 +138,7 @@ def heads_of(x, count):
 
 
 def attend(queries, keys, values, is_causal):
-    """Heads of rows; fewer keys and values are shared by neighbours."""
+    """Heads of rows; neighboring query heads share keys and values."""
     rows = [[] for _ in queries[0]]
     for h, q in enumerate(queries):
         k, v = keys[h * len(keys) // len(queries)], values[h * len(keys) // len(queries)]

@@ -1,9 +1,9 @@
-# What the command line's tests share. Sourced with $TRAINYARD and $WORKER set to the programs.
+# Shared by the tests of the command line. Sourced with $TRAINYARD and $WORKER set to the programs.
 set -u
 scratch=$(mktemp -d)
 trap 'rm -rf "$scratch"' EXIT
 export XDG_CACHE_HOME="${TY_TEST_CACHE:-$scratch/cache}"
-export TRAINYARD_CONFIG=/dev/null # no defaults of this machine's users
+export TRAINYARD_CONFIG=/dev/null # no defaults of this host's users
 export TRAINYARD_PROFILE_HASTE=20 # any profile will do
 passed=0
 failed=0
@@ -27,10 +27,10 @@ expect() {
     if [ $got -eq "$wanted" ]; then pass; else fail "exit code $got instead of $wanted: trainyard $*"; fi
 }
 
-# The last command's error output must be one line that has all the given texts. That others were
-# busy while something was measured, and that it is measured again, may be said besides: tests run side by
-# side. So may, where nothing fits, the change that does; and the launcher of Open MPI 5, which cannot be silenced, how a rank ended,
-# between two rules.
+# The last command's error output must be one line that has all the given texts. Other lines may be
+# there, too: that others were busy during a measurement, and that it is repeated, since tests run
+# concurrently; if nothing fits, the change that does; and how a rank ended, between two rules, from
+# the launcher of Open MPI 5, which cannot be silenced.
 expect_error_line() {
     lines=$(awk '/^--------*$/ { rules++; if (rules % 2 == 0 && !(block ~ /prterun (detected|noticed)/)) printf "%s", block; block = ""; next }
         rules % 2 { block = block $0 "\n"; next } { print } END { printf "%s", block }' "$scratch/err" |
@@ -58,7 +58,8 @@ sys.exit(not eval(sys.argv[2]))
 PYTHON
 }
 
-# page_says PAGE TEXT...: texts that a reader of the report sees, drawn by Chromium; nothing without Chromium.
+# page_says PAGE TEXT...: texts that a reader of the report sees, as Chromium draws them; does
+# nothing without Chromium.
 page_says() {
     command -v chromium >/dev/null || return 0
     drawn=$1
@@ -73,13 +74,13 @@ print(html.unescape(re.sub(r"<[^>]*>", "", re.sub(r"</(td|th|li|span)>", "|", bo
     done
 }
 
-# Nothing but the named files may lie in $scratch/made.
+# Only the named files may be in $scratch/made.
 expect_only() {
     there=$(cd "$scratch/made" && ls -A | sort | tr '\n' ' ')
     if [ "$there" = "${*:+$* }" ]; then pass; else fail "files left behind: '$there' instead of '$*'"; fi
 }
 
-# needs WHAT COMMAND...: what a test cannot do without; where the command ends with 77, the test does.
+# needs WHAT COMMAND...: a requirement of the test; if the command ends with 77, so does the test.
 needs() {
     what=$1
     shift

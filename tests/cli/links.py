@@ -1,4 +1,4 @@
-"""Links between pages: every one leads somewhere, and docs/README.md to every page. Prints what does not."""
+"""Links between pages: each one has a target, and docs/README.md links to every page. Prints those that fail."""
 
 import pathlib
 import re
@@ -10,7 +10,7 @@ pages = [root / "README.md", *sorted(docs.rglob("*.md"))]
 
 
 def anchors(page):
-    """As GitHub makes them of headings."""
+    """Anchors of headings, as on GitHub."""
     found, inside, seen = set(), False, {}
     for line in page.read_text().splitlines():
         inside ^= line.startswith("```")

@@ -1,8 +1,8 @@
-"""What `trainyard check` says of documents with one number replaced: odd_numbers.py TRAINYARD FOLDER FILE...
+"""Output of `trainyard check` for documents with one number replaced: odd_numbers.py TRAINYARD FOLDER FILE...
 
 In each file every numeric key in turn, of a list that of its first row, becomes NaN, Infinity, -Infinity, 1e308 and
-2^53. What is no number of this world is refused where it is; 2^53 may be a number, but never an integer.
-Prints what went wrong, and how many numbers were tried."""
+2^53. A value that is not finite is refused at its location; 2^53 may be a number, but never an integer.
+Prints the failures, and the count of tried numbers."""
 
 import json
 import os
@@ -12,7 +12,7 @@ import sys
 program, folder = sys.argv[1:3]
 MARK = "a number stands here"
 REFUSED = ("NaN", "Infinity", "-Infinity", "1e308")
-# What others show is not read number by number.
+# Numbers in other tools' files are not checked one by one.
 SHOWN = ("trainyard.estimate/1", "trainyard.simulation/2", "trainyard.whatif/1")
 
 
@@ -64,7 +64,7 @@ for path in sys.argv[3:]:
     for (name, pointer, text), said in zip(tries, json.loads(done.stdout)["files"], strict=True):
         message = said.get("message", "")
         if text in REFUSED and not (text == "1e308" and document["schema"] in SHOWN):
-            # A number that another one follows from is refused there, or where they meet.
+            # A number that determines another is refused at either place.
             is_right = not said["is_good"] and message.startswith(name + ":/")
             if text != "1e308":
                 is_right = message.startswith("%s:%s: found NaN, Infinity or " % (name, pointer))

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
-"""One question has one step time, whichever command is asked: `plan --no-simulate`, `estimate`,
-`whatif`, `systems` to 1e-9, `simulate` to 0.5 % where nothing meets on a link. (`validate` is asked
-the same way by ask_again.py.)
+"""One query has one step time in all commands: `plan --no-simulate`, `estimate`,
+`whatif`, `systems` to 1e-9, `simulate` to 0.5 % without contention. (ask_again.py does the
+same for `validate`.)
 
     one_answer.py TRAINYARD FOLDER
 """
@@ -12,7 +12,7 @@ import sys
 
 program, folder = sys.argv[1], pathlib.Path(sys.argv[2])
 
-# Workload, cluster, what else is asked, and whether traffic meets other traffic.
+# Workload, cluster, other options, and whether traffic has contention.
 QUESTIONS = [
     ("resnet50", "4x p100-server", [], False),
     ("vgg16", "2x dgx1-v100", ["--global-batch", "512"], False),
@@ -51,7 +51,7 @@ for number, (workload, cluster, words, is_crowded) in enumerate(QUESTIONS):
     path = str(folder / f"{number}.json")
     plan = ask("plan", *question, "--no-simulate", "-o", path)
     step_s = plan["prediction"]["step_time_s"]
-    # What follows is of the plan's own file, or asked anew.
+    # The rest uses the plan's own file, or a new query.
     expect(f"estimate of {name}", ask("estimate", path)["step_time_s"], step_s, 1e-9)
     simulated_s = ask("simulate", path)["step_time_s"]
     if is_crowded:

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""What test_plan_text.sh asks of the text of `plan` and of documents with rates."""
+"""Checks of test_plan_text.sh on the text of `plan` and on documents with rates."""
 import json
 import os
 import pty
@@ -54,7 +54,7 @@ def rates(path, *documents):
     tflops = figure(r"MFU, ([0-9.]+)() TFLOP/s/GPU", text)
     peak = 989.4  # of an H100, bf16
     assert abs(each * 64 / tokens - 1) < 0.01 and abs(mfu / 100 * peak / tflops - 1) < 0.01, (tokens, each, mfu, tflops)
-    # 6 flop for each parameter and token, and as much again as attention takes: 12 layers x width x sequence.
+    # 6 flop per parameter and token, and in addition attention: 12 layers x width x sequence.
     flop = 6 * 70.6e9 + 12 * 80 * 8192 * 8192
     assert abs(each * flop * 1e-12 / tflops - 1) < 0.05, (each, tflops)
     for document in documents:

@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
-"""Asks for the table of all systems on the clusters that they were made for. Rows that say that they are
-the same as another have its figures, and the page names the pair; each pair of the page is met."""
+"""Requests the table of all systems on the clusters that they were made for. A row marked as equal to
+another has its figures, and the page names the pair; each pair of the page occurs."""
 import json
 import os
 import re

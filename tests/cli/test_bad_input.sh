@@ -1,5 +1,5 @@
 #!/bin/sh
-# Bad files: exit code 3, one line with file, pointer, found and expected, and nothing left behind.
+# Bad files: exit code 3, one line with file, pointer, found and expected, and no output files.
 . "$(dirname "$0")/lib.sh"
 mkdir "$scratch/made"
 plan=$scratch/good.json
@@ -48,7 +48,7 @@ sed 's/"trainyard.workload\/1"/"trainyard.workload\/9"/' "$scratch/w.json" >"$sc
 expect 3 workload show "$scratch/schema.json"
 expect_error_line "schema.json" "trainyard.workload/9"
 
-# A corrupt data set is refused by the worker, and no run file appears.
+# The worker refuses a corrupt data set, and no run file appears.
 mkdir "$scratch/data"
 for part in train-images-idx3 train-labels-idx1 t10k-images-idx3 t10k-labels-idx1; do
     printf 'not an IDX file' >"$scratch/data/$part-ubyte"
@@ -59,8 +59,8 @@ expect 3 run "$scratch/mlp.json" --anyway --steps 2 --data "$scratch/data" -q -o
 expect_error_line "train-images-idx3-ubyte" "found" "expected"
 expect_only
 
-# What is called something with a newline, a separator or a terminal's commands in it is refused where it is read, and
-# the message shows it without doing it.
+# A name with a newline, a separator or a terminal's control sequence is refused when it is read,
+# and the message shows it escaped.
 escape=$(printf '\033')
 for hidden in '\n' '\u2028' '\u0085' '\u001b[2J' '\u202e'; do
     sed "0,/\"cluster_name\": \"/s//&a\\${hidden}b/" "$plan" >"$scratch/hidden.json"
@@ -79,7 +79,7 @@ expect 3 estimate "$scratch/$(printf 'a\302\2332J')"
 expect_error_line "a??2J"
 if grep -q "$escape" "$scratch/err"; then fail "a message commands the terminal"; else pass; fi
 
-# A byte order mark is none of the content; a pipe that nobody writes to is not waited for for ever.
+# A byte order mark is not part of the content; a pipe without a writer does not block forever.
 printf '\357\273\277' >"$scratch/marked.json"
 cat "$plan" >>"$scratch/marked.json"
 expect 0 estimate "$scratch/marked.json"
@@ -89,10 +89,10 @@ expect_error_line "pipe: found a pipe that nothing came from"
 cat "$plan" >"$scratch/pipe" &
 expect 0 estimate "$scratch/pipe"
 wait
-# Several readers in turn would each wait, or find that the first has emptied it.
+# Several readers in turn would each wait, or find that the first one has emptied it.
 expect 3 check "$scratch/pipe"
 expect_output "pipe: found a pipe, expected a file"
-# The mark of a byte order in front of a text changes nothing in any format.
+# A byte order mark before a text changes nothing in any format.
 marked() { # FILE COMMAND...: the command's answer about the file, and about the file with the mark
     original=$1
     shift
@@ -120,14 +120,14 @@ marked "$corpus/kineto/steps.json" workload import -q -o -
 TRAINYARD_CONFIG="$scratch/config" expect 0 plan -w lenet -c "1x p100-server" -q
 marked "$SOURCE/tests/workloads/data/megatron.yaml" plan -c "1x dgx-a100" --no-simulate -q --config
 marked "$SOURCE/tests/workloads/data/torchtitan.toml" plan -c "8x dgx-a100" --no-simulate -q --config
-# Nor is a pipe waited for in the place of data, whoever reads them: libraries, or as memory.
+# No reader waits for a pipe in place of data: neither libraries nor memory maps.
 mkdir "$scratch/pipes"
 mkfifo "$scratch/pipes/train-images-idx3-ubyte"
 expect 3 run "$scratch/mlp.json" --anyway --steps 2 --data "$scratch/pipes" -q -o "$scratch/made/run.json"
 expect_error_line "train-images-idx3-ubyte: found a pipe, expected a file"
 expect 3 data text "$scratch/pipe"
 expect_error_line "pipe: found a pipe, expected a file"
-# A question about this machine that makes no sense is refused before anything is measured: here nothing can be.
+# An invalid query about this host is refused before any measurement: none can run here.
 while read -r code ranks words; do
     TRAINYARD_WORKER=/bin/false XDG_CACHE_HOME="$scratch/unmeasured" expect "$code" ${words%%|*} -w mlp -c "local:$ranks" # several words
     expect_error_line "${words#*|}"
@@ -151,9 +151,10 @@ done <<'END'
 2 2 plan --input speed=1|--input
 2 2 calibrate --until accuracy=0.5 --fix pp=3|--fix pp: found "3"
 END
-TRAINYARD_WORKER=/bin/false XDG_CACHE_HOME="$scratch/unmeasured" expect 1 plan -w mlp -c local:2 -q # one that has a sense is measured
+TRAINYARD_WORKER=/bin/false XDG_CACHE_HOME="$scratch/unmeasured" expect 1 plan -w mlp -c local:2 -q # a valid one measures
 grep -q "ended with code 1 and without a word" "$scratch/err" && pass || fail "nothing is measured"
-# More ranks than this machine can have are refused there, too; and a cache that cannot be is told, and gone without.
+# More ranks than this host supports are also refused there; an invalid cache folder is reported,
+# and no cache is used.
 many=$((16 * $(nproc) + 1))
 for words in plan memory profile; do
     ranks="-c local:$many"
@@ -165,8 +166,8 @@ done
 TRAINYARD_WORKER=/bin/false XDG_CACHE_HOME="$scratch/config/cache" expect 1 plan -w mlp -c local:2 # below a file
 if grep -q "warning: measurements are not kept: $scratch/config/cache: Not a directory" "$scratch/err" &&
     grep -q "ended with code 1 and without a word" "$scratch/err"; then pass; else fail "a cache folder that cannot be"; fi
-# One table of exit codes: what is called by a name that nobody knows is bad input, a question that makes no sense is a
-# usage error wherever it is asked, and no plan is no answer to either.
+# One table of exit codes: an unknown name is bad input, an invalid query is a usage error in every
+# command, and a query without a plan is neither.
 expect 3 plan -w lenet -c "1x p100-server" --objective time-to-target --task nosuch --no-simulate -q
 expect_error_line "no known task is called 'nosuch'" "expected a calibration file, resnet50-imagenet, " " or "
 expect 3 score "$plan" --task nosuch
@@ -179,17 +180,17 @@ expect_output 'has no link type "nosuch" with a bandwidth_bytes_per_s; it has pc
 expect 0 whatif -w lenet -c "1x p100-server" -q --vary cluster="1x p100-server,1x dgx-a100" --vary bandwidth.nvlink3=x1
 expect_output 'no plan: cluster "1x p100-server" has no link type "nvlink3"'
 expect 4 plan -w gpt3-175b -c "1x p100-server" --no-simulate -q
-# A figure beyond all numbers is shown as it was written.
+# A figure beyond the range of numbers is printed as it was written.
 expect 2 simulate "$plan" --straggler 0=1e999
 expect_error_line "found factor '1e999', expected 0.01 to 1e6"
 expect 2 cluster import "$SOURCE/tests/topologies/data/topology.conf" --host dgx-a100 --oversubscription 1e999
 expect_error_line "found '1e999', expected 1 to 1000"
-# What contradicts itself is refused; what is said twice is not.
+# A contradiction is refused; a repetition is not.
 expect 2 plan -w lenet -c "1x p100-server" --fix pp=2,pp=4 --no-simulate
 expect_error_line "found pp=2 and pp=4"
 expect 0 plan -w lenet -c "1x p100-server" --fix pp=2,pp=2 --no-simulate -q
 
-# Output that cannot be written leaves nothing half-written.
+# If output cannot be written, no partial file remains.
 expect 1 plan -w lenet -c "1x p100-server" --no-simulate -o "$scratch/no/such/folder/plan.json"
 expect_error_line "no/such/folder"
 if [ "$(id -u)" -eq 0 ] && mkdir "$scratch/full" && mount -t tmpfs -o size=16k none "$scratch/full" 2>/dev/null; then

@@ -11,7 +11,7 @@ plan=$scratch/made/plan.json
 run=$scratch/made/run.json
 page=$scratch/made/report.html
 
-# chrome PAGE WIDTH: the page from disk; leaves dom, err and, in urls, the addresses that were asked for.
+# chrome PAGE WIDTH: the page from disk; leaves dom, err and, in urls, the requested addresses.
 chrome() {
     timeout 60 chromium --headless --no-sandbox --disable-gpu --disable-quic --no-first-run \
         --disable-background-networking --disable-component-update --disable-sync --disable-extensions \
@@ -21,12 +21,13 @@ chrome() {
     grep -oE '"url":"(https?|wss?)://[^"/?]*' "$scratch/net.json" | sort -u >"$scratch/urls"
 }
 
-# browse NAME WIDTH: the report must load without a word on the console or a request of its own.
+# browse NAME WIDTH: the report must load without console messages and without requests.
 browse() {
     chrome "$page" "$2"
     if [ -s "$scratch/dom" ]; then pass; else fail "$1: chromium printed no document"; fi
     if grep -q 'CONSOLE' "$scratch/err"; then fail "$1: console: $(grep CONSOLE "$scratch/err")"; else pass; fi
-    # Chromium asks its maker for things of its own now and then, whatever the page; no page names those.
+    # Chromium sometimes sends requests of its own to its vendor, whatever the page; no page names
+    # these addresses.
     others=$(comm -13 "$scratch/own_urls" "$scratch/urls" | while read -r url; do
         name=${url##*/}
         case $name in *.google.com | *.googleapis.com | *.gvt1.com) grep -qF "$name" "$page" || continue ;; esac
@@ -35,7 +36,7 @@ browse() {
     if [ -z "$others" ]; then pass; else fail "$1: network: $others"; fi
 }
 
-# What the browser asks for by itself, with a page that has nothing in it.
+# The browser's own requests, with an empty page.
 echo '<!doctype html><title>nothing</title>' >"$scratch/nothing.html"
 chrome "$scratch/nothing.html" 800
 cp "$scratch/urls" "$scratch/own_urls"
@@ -48,14 +49,14 @@ report_holds "$page" 'd["timeline"]["is_measured"] and any(i[1] for i in d["time
 drawn=$(grep -o '<div class="plot' "$scratch/dom" | wc -l)
 if [ "$drawn" -ge 6 ] && [ "$(grep -o 'viewBox="0 0' "$scratch/dom" | wc -l)" -ge "$drawn" ]; then pass; else fail "$drawn charts are drawn"; fi
 if grep -q 'class="over undrawn"' "$scratch/dom"; then fail "a chart is not drawn: $(grep -o 'class="over undrawn">[^<]*' "$scratch/dom")"; else pass; fi
-# A chart or section that cannot be drawn says so, and the others are drawn.
+# A chart or section that cannot be drawn shows a message, and the others are drawn.
 sed 's/"matrix": *\[/"matrix":null,"was":[/; s/"critical_path": *\[/"critical_path":null,"gone":[/' "$page" >"$scratch/made/broken.html"
 if cmp -s "$page" "$scratch/made/broken.html"; then fail "no chart was broken"; else pass; fi
 chrome "$scratch/made/broken.html" 1280
 if [ "$(grep -o 'class="over undrawn">[^<]* could not be drawn' "$scratch/dom" | wc -l)" -eq 2 ]; then pass; else fail "a section that is not drawn says nothing"; fi
 if [ "$(grep -o '<div class="plot' "$scratch/dom" | wc -l)" -ge 4 ]; then pass; else fail "one chart kept others from being drawn"; fi
 
-# Documents without a plan: what their sections say, what is drawn as lines and as bars, and that names stay text.
+# Documents without a plan: the content of their sections, lines and bars, and names as plain text.
 cat >"$scratch/made/asked.json" <<'JSON'
 {"schema": "trainyard.whatif/1", "question": {"workload": "w</script><b>\"'&", "cluster": "c"}, "vary": [{"key": "cluster", "values": ["a", "b", "c"]}, {"key": "hosts", "values": ["1", "2"]}], "rows": [
 {"values": {"cluster": "a", "hosts": "2"}, "reason": "too large"},
@@ -83,9 +84,10 @@ for kind in 'data-chart="whatif-0"[^>]*aria-label="Lines of samples' 'data-chart
 done
 page=$scratch/made/report.html
 
-# Clicking everything, at both widths, in light and dark, in print and without script: browser/browse.js drives
-# Chromium with playwright-core and asks axe-core, which npm fetches into the build folder once. Without TY_ALL that is
-# done with the report of a run; the other pages are clicked through on a phone.
+# Clicks on everything, at both widths, in light and dark, in print and without script:
+# browser/browse.js drives Chromium with playwright-core and queries axe-core, which npm downloads
+# into the build folder once. Without TY_ALL this covers the report of a run; the other pages are
+# clicked through at phone width.
 browser=$TY_TEST_CACHE/browser
 mkdir -p "$browser"
 cp "$SOURCE"/tests/cli/browser/package*.json "$browser/"

@@ -1,5 +1,5 @@
 #!/bin/sh
-# A machine that others use, too: measurements say so.
+# A host with other load: measurements report it.
 . "$(dirname "$0")/lib.sh"
 export TRAINYARD_WORKER="$WORKER"
 loads=
@@ -19,7 +19,7 @@ expect_output "Machine     busy: " " of 150 steps disturbed, others took "
 expect 0 compare "$scratch/plan.json" "$scratch/run.json"
 expect_output "Machine     was busy: "
 
-# A profile is marked, and used for as long as the machine is no quieter.
+# A profile is marked, and used until the host is less busy.
 export XDG_CACHE_HOME="$scratch/cache"
 expect 0 plan -w mlp -c local:2 --global-batch 16 --no-simulate
 grep -q 'warning: this machine was busy: others took' "$scratch/err" && pass || fail "a busy machine is measured without a word"
@@ -31,7 +31,7 @@ grep -q 'warning: times were measured while others took' "$scratch/err" && pass 
 kill $loads
 loads=
 
-# What a comparison makes of marks, whatever this machine does: every other step disturbed, and twice as long.
+# The comparison's use of marks, on any host: every second step disturbed, and twice as long.
 "$python" - "$scratch" <<'END' || fail "the run cannot be changed"
 import json, sys
 path = sys.argv[1] + "/run.json"
@@ -62,7 +62,7 @@ sed -i 's/"disturbed_steps": 38/"disturbed_steps": 101/' "$scratch/run.json"
 expect 3 compare "$scratch/plan.json" "$scratch/run.json"
 expect_error_line "/disturbance/disturbed_steps" "101"
 
-# What is on our standard input stays there.
+# Standard input is not consumed.
 [ "$(printf 'rest\n' | sh -c '"$0" run "$1" --steps 4 -q -o "$2" >/dev/null 2>&1; cat' "$TRAINYARD" "$scratch/plan.json" "$scratch/short.json")" = rest ] &&
     pass || fail "mpirun reads what is not its own"
 finish

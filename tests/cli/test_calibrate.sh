@@ -1,5 +1,6 @@
 #!/bin/sh
-# Logs of nccl-tests become a profile that the planner prefers; short trainings tell how a workload converges.
+# Logs of nccl-tests become a profile that the planner prefers; short trainings show how a workload
+# converges.
 . "$(dirname "$0")/lib.sh"
 log=$scratch/all_reduce.log
 profile=$scratch/profile.json
@@ -49,7 +50,8 @@ calibrate="calibrate -w mlp -c local:2 --until accuracy=0.3 --global-batch 32 --
 expect 0 $calibrate --seeds 2 --compressions top-k:0.01,powersgd-2 -o "$scratch/calibration.json"
 expect_output "accuracy=0.3 in " "noise scale" "temperature noise lengthens" "top-k:0.01" "powersgd-2" "staleness" "propose     --global-batch"
 expect 0 check "$scratch/calibration.json"
-# Three ranks make no two stages of one micro-batch: what lateness costs is told by replicas that are a step late.
+# Three ranks do not make two stages of one micro-batch: replicas with a staleness of one step
+# measure its cost.
 expect 0 calibrate -w mlp -c local:3 --until accuracy=0.3 --global-batch 48 --steps 400 --evaluate-every 130 -q -o "$scratch/late.json"
 expect_output "updates behind for each that gradients are late"
 grep -q '"distortion": 0\.[0-9]' "$scratch/calibration.json" || fail "no distortion was measured"
@@ -59,8 +61,9 @@ expect 0 score "$scratch/a.json" --task "$scratch/calibration.json" --json
 expect_output '"convergence_provenance": "measured"'
 expect 0 plan -w mlp -c local:2 --objective time-to-target --task "$scratch/calibration.json" --no-simulate -q -o "$scratch/b.json"
 
-# No run is thrown away: a probe that diverges, one too short to compare and few estimates of the noise are told, and
-# the rest is a calibration. This worker ends a run with one-bit as it ends one that diverges.
+# No run is discarded: a diverging probe, a run too short to compare and a small number of noise
+# estimates are reported, and the rest is a calibration. This worker ends a run with one-bit as it
+# ends one that diverges.
 cat >"$scratch/worker" <<'END'
 #!/bin/sh
 if grep -q '"compression": "one-bit"' "$1"; then
@@ -80,7 +83,7 @@ expect 0 calibrate -w mlp -c local:2 --until accuracy=0.3 --global-batch 32 --st
 expect_output "(2 estimates;" "int8: not measured: the target was reached in 20 steps"
 expect 0 plan -w mlp -c local:2 --objective time-to-target --task "$scratch/few.json" --no-simulate -q
 
-# What others reached: the law through it, and what another batch takes by it.
+# Published points: the law through them, and the steps of another batch size by it.
 expect 0 calibrate --reached 100:11epochs,1000:20epochs*5 --global-batch 3000
 expect_output "10 epochs with the smallest batches" "noise scale 1000 samples" "to target   40 epochs"
 expect 0 calibrate --reached 100:1100,1000:2000 --global-batch 3000 --json

@@ -1,5 +1,6 @@
 #!/bin/sh
-# Step times, one figure, a trace or a log become constants of a stack that every command takes.
+# Step times, one figure, a trace or a log become constants of a framework that every command
+# accepts.
 . "$(dirname "$0")/lib.sh"
 mkdir "$scratch/made" "$scratch/made/deep"
 cd "$scratch/made" || exit 1
@@ -12,7 +13,7 @@ value() { # value KEY FILE: the first number or the value of a constant
     sed -n "s/.*\"$1\": {\"value\": \([0-9.e-]*\),.*/\1/p; s/.*\"$1\": \([0-9.e-]*\),*$/\1/p" "$2" | head -n 1
 }
 
-# ---- Rows that a stack with other constants has made tell which these are.
+# ---- Rows from a framework with other constants determine these constants.
 truth="megatron product_share=0.6 network_share=0.5"
 echo "workload,cluster,global_batch,fix,step_s" >rows.csv
 printf '[' >rows.json
@@ -48,21 +49,21 @@ cp "$scratch/out" fit.json
 expect_output '"schema": "trainyard.fit/1"' '"left_out_s": ' '"left_alone": '
 awk -v RS=, '/"(after|left_out)": [{]/ { n++; sub(/.*: /, ""); if ($0 + 0 > 0.01) bad = 1 } END { exit !(n == 2 && !bad) }' fit.json &&
         pass || fail "rows are not recovered within 1 %"
-# JSON says the same, with keys of --fix as columns.
+# JSON has the same content, with keys of --fix as columns.
 expect 0 calibrate --stack megatron rows.json -o same.json
 near "$(value product_share same.json)" "$(value product_share mine.json)" 1e-9
 printf '{"schema": "trainyard.steps/1", "rows": %s}' "$(cat rows.json)" >steps.json
 expect 0 calibrate --stack megatron steps.json -o same.json
 near "$(value network_share same.json)" "$(value network_share mine.json)" 1e-9
-# Rows with nothing to tell beyond what the stack has leave it alone.
+# Rows that add no information leave the framework's constants unchanged.
 expect 0 calibrate --stack "$PWD/mine.json" rows.csv -o deep/again.json
 expect_output "fitted      nothing"
 [ "$(grep -c '"value"' deep/again.json)" -eq 0 ] && pass || fail "a stack that is right was changed"
-# Constants by name, told or not.
+# Constants by name, fitted or not.
 expect 0 calibrate --stack megatron rows.csv --constants product_share -o one.json
 [ "$(grep -c '"value"' one.json)" -eq 1 ] && pass || fail "not the one constant that was asked for"
 
-# ---- Every command takes it, from wherever it lies.
+# ---- Every command accepts the file, from any folder.
 fix="dp=16,micro_batch=8"
 for stack in mine.json deep/again.json; do
     expect 0 plan -w gpt2-medium -c "2x dgx-a100" --global-batch 128 --fix $fix --stack $stack --no-simulate -o plan.json
@@ -79,7 +80,7 @@ expect 0 systems -w gpt2-medium -c "1x dgx-a100" --global-batch 128 --stack mine
 expect 0 stack show mine.json
 expect_output "fitted by trainyard calibrate to rows.csv"
 
-# ---- One figure, of a stated layout: compute_scale, and the plan meets it.
+# ---- One figure with a given layout: fits compute_scale, and the plan reproduces it.
 layout="-w gpt2-xl --global-batch 256 --fix dp=16,micro_batch=8"
 for figure in "--mfu 0.41" "--step-time 1500ms" "--tokens-per-s 190000"; do
     # shellcheck disable=SC2086
@@ -92,13 +93,14 @@ for figure in "--mfu 0.41" "--step-time 1500ms" "--tokens-per-s 190000"; do
     grep -q "to $figure, 20" figure.json || fail "$figure is no source"
 done
 near "$measured" "$(awk 'BEGIN { print 256 * 1024 / 190000 }')" 1e-5
-# Two rows tell no more than one does, and say so.
+# Two rows determine no more than one does, which is reported.
 head -n 3 rows.csv >two.csv
 expect 0 calibrate --stack megatron two.csv -o two.json
 grep -q "two.csv: 2 rows tell compute_scale" "$scratch/err" || fail "it is not said what two rows tell"
 [ "$(grep -c '"value"' two.json)" -eq 1 ] && grep -q compute_scale two.json && pass || fail "two rows fit more than compute_scale"
 
-# A row that is left out is predicted by what is fitted to the others: anything between them, not the middle of all three.
+# A held-out row is predicted from a fit to the others: any value between them, not the median of
+# all three.
 expect 0 plan -w gpt2-medium -c "2x dgx-a100" --global-batch 128 --fix $fix --stack megatron --no-simulate --json
 base=$(value step_time_s "$scratch/out")
 for scale in 1.3 1.5 1.9; do
@@ -145,7 +147,8 @@ seconds() { sed -n "s/.*\"name\": \"first.json: $1\", .*\"before_s\": \([0-9.e-]
 products=$(seconds products)
 attention=$(seconds attention)
 passes=$(seconds passes)
-# Products take their flop at 0.8738 of the peak, a little longer for their edges; of two micro-batches in place of one as long.
+# Products run at 0.8738 of the peak, slightly less for their edges; two micro-batches instead of
+# one take the same time.
 # shellcheck disable=SC2086
 expect 0 calibrate --stack megatron --mfu 1 $traced -c "1x dgx-a100" --json -o /dev/null
 peak_us=$(sed -n 's/.*"measured_s": \([0-9.e-]*\),.*/\1/p' "$scratch/out" | awk '{ print 1e6 * $1 }')
@@ -159,7 +162,7 @@ grep -q "trace.json: 2 steps of .* collectives are left alone" "$scratch/err" ||
 near "$(value product_share traced.json)" "$(awk 'BEGIN { print 0.8738 / 2 }')" 0.03
 expect 0 plan -w gpt2-medium -c "1x dgx-a100" --stack traced.json --no-simulate
 
-# ---- What is wrong is said with its place, and nothing is written.
+# ---- Errors name their location, and nothing is written.
 bad() { # bad CODE "text|text" FILE-OR-OPTIONS...
     code=$1
     texts=$2
@@ -228,7 +231,7 @@ expect_error_line "expected a name or a file"
 expect 2 calibrate --stack megatrn rows.csv
 expect_error_line "did you mean 'megatron'"
 
-# A stack that is everybody's default is none that a log is fitted into.
+# A log cannot be fitted into a framework that is a default for all users.
 echo "stack = megatron" >conf
 TRAINYARD_CONFIG=$PWD/conf expect 0 calibrate half.log -c "1x dgx-a100" -o profile.json
 grep -q 'trainyard.profile/1' profile.json && pass || fail "a default stack turned a profile into a stack"

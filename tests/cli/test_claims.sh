@@ -1,5 +1,5 @@
 #!/bin/sh
-# docs/results/claims.md: every command on the page, asked again, gives the figure that stands there.
+# docs/results/claims.md: every command on the page, run again, gives the figure on the page.
 # 77: the published measurements are not here.
 . "$(dirname "$0")/lib.sh"
 results=$SOURCE/docs/results

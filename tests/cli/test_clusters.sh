@@ -32,12 +32,12 @@ printf '<graphs version="1"/>' >"$scratch/graph.xml"
 expect 3 cluster import "$scratch/graph.xml"
 expect_error_line "NCCL graph file" "expected a topology"
 
-# A device that nothing is linked to is named.
+# A device without links is named.
 "$TRAINYARD" cluster export "2x p100-server" --quiet | grep -v '"from": "host-0/gpu-1"' >"$scratch/isolated.json"
 expect 3 cluster check "$scratch/isolated.json"
 expect_error_line '"host-0/gpu-1"' "linked, directly or not, to all others"
 
-# What a program that reads --json relies on.
+# Content that programs reading --json rely on.
 expect 0 cluster show "leaf:2 host:2 dgx-a100 oversub:2" --json
 expect_output '"devices": 32' '"hosts": 4' '"bisection_bandwidth_bytes_per_s": 200000000000' \
     '"equivalence_classes": 1' '"links": [' '"from": "host-0/gpu-0", "to": "host-0/nvswitch", "kind": "nvlink3"'
@@ -57,7 +57,7 @@ expect_output "SwitchName=spine-0 Switches=leaf-0,leaf-1" "SwitchName=leaf-1 Nod
 expect 0 cluster export dgx-h100 --to nccl -o "$scratch/made/dgx.xml"
 expect 0 cluster check "$scratch/made/dgx.xml"
 expect_output "8 devices on 1 hosts" "device classes: 1"
-# The way to a processor that is no PCIe has its rate, and the file reads back.
+# A processor's link that is not PCIe has its own bandwidth, and the file can be read back.
 expect 0 cluster export "1x gb200-tray" --to nccl -o "$scratch/made/tray.xml"
 if [ "$(grep -c '<c2c bw="360000" count="1"/>' "$scratch/made/tray.xml")" -eq 4 ]; then pass; else fail "C2C of a GB200 tray"; fi
 expect 0 cluster import "$scratch/made/tray.xml"
@@ -75,7 +75,7 @@ expect 2 cluster export dgx-h100 --to simgrd
 expect_error_line "did you mean" "simgrid"
 expect 2 cluster export dgx-h100 --to simgrid --host host-0
 
-# Every system has the cluster that its makers had, and plans on it; so have the other places.
+# Every system has its authors' cluster, and plans for it; so have the other places.
 cat >"$scratch/ready" <<END
 baidu-ring baidu-ring-40 1280
 parameter-server parameter-server-50 800
@@ -109,7 +109,7 @@ while read -r system; do
     grep -q "^$system " "$scratch/ready" && pass || fail "no cluster is ready for $system"
 done <"$scratch/systems"
 
-# No two rows are the same without a reason on the page.
+# Any two equal rows need a reason on the page.
 if python3 "$SOURCE/tests/cli/same_rows.py" >"$scratch/out" 2>"$scratch/err"; then pass; else
     fail "rows: $(cat "$scratch/out")"
 fi

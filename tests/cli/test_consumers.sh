@@ -1,6 +1,7 @@
 #!/bin/sh
-# What was exported is started by the software it is for: torchrun of PyTorch, Open MPI, Slurm, torchrun under Slurm. (What
-# SimGrid does with platforms of ours is in tests/simulate.) Skipped where one of them is not installed.
+# Exported files are started by the software that they are for: torchrun of PyTorch, Open MPI,
+# Slurm, torchrun under Slurm. (tests/simulate tests our platforms with SimGrid.) Skipped if one of
+# them is not installed.
 . "$(dirname "$0")/lib.sh"
 . "$SOURCE/tests/launch/slurm.sh"
 python=/usr/bin/python3 # Debian's, with Debian's modules
@@ -12,8 +13,8 @@ done
 $python -c 'import torch.distributed.run' 2>/dev/null || { echo "skipped: python3-torch is not here"; exit 77; }
 [ "$(id -u)" -eq 0 ] || { echo "skipped: Slurm's daemons need root"; exit 77; }
 
-# Training that ends where one process ends that has the whole batch: the plan's ranks, passes, precision and buckets
-# come from trainyard_plan.py alone.
+# Training that ends with the result of one process with the entire batch: the plan's ranks, passes,
+# precision and buckets come from trainyard_plan.py only.
 cat >train.py <<'END_OF_SCRIPT'
 import sys, torch, torch.distributed as dist
 import trainyard_plan as plan
@@ -72,7 +73,7 @@ for mine, whole in zip(model.parameters(), alone.parameters()):
 print("rank", rank, "of", ranks, "is where one process is")
 END_OF_SCRIPT
 
-# torchrun, two and four processes; micro-batches that are accumulated; recomputing; ZeRO 1.
+# torchrun, two and four processes; gradient accumulation; recomputation; ZeRO 1.
 run_torch="$python -m torch.distributed.run --redirects 1 --tee 1" # Debian's 1.13 under Python 3.11 takes no --redirects 0
 while IFS='|' read -r ranks workload batch fix; do
     expect 0 plan -w "$workload" -c "local:$ranks" --fix "pp=1,dp=$ranks,compression=none,$fix" --global-batch "$batch" --no-simulate -q -o "torch-$ranks.json"
@@ -87,7 +88,7 @@ done <<END
 4|gpt-tiny|8|micro_batch=2,recompute=full
 END
 
-# Open MPI: what mpirun trains has the losses of what `run` trains.
+# Open MPI: a run with mpirun has the losses of `run`.
 expect 0 plan -w mlp -c local:2 --fix pp=1,dp=2,compression=none --global-batch 32 --no-simulate -q -o plan.json
 expect 0 run plan.json --steps 6 -q -o run.json
 expect 0 export plan.json --to mpirun --steps 6 -o mpi --quiet
@@ -99,7 +100,8 @@ same() { # same FOLDER: its run is ours
 if mpi/launch.sh --oversubscribe >out 2>err; then pass; else fail "launch.sh of mpirun"; fi
 same mpi
 
-# Slurm's own reader of topology.conf sees the switches of `cluster export`, their levels and all that is below each.
+# Slurm's own reader of topology.conf finds the switches of `cluster export`, their levels and
+# everything below each.
 while IFS='|' read -r nodes cluster; do
     expect 0 cluster export "$cluster" --to slurm -o topology.conf
     if slurm_topology topology.conf "$nodes" >shown && SLURM_CONF=$scratch/topology/slurm.conf $python - topology.conf shown <<'PYTHON'; then pass; else fail "Slurm reads the topology of $cluster otherwise: $(cat shown)"; fi
@@ -139,7 +141,7 @@ expect 0 export torch-2.json --to torchrun --on slurm --script train.py -o on-sl
 cp train.py on-slurm/
 if (cd on-slurm && TORCHRUN="$run_torch --log_dir $scratch/log" OMP_NUM_THREADS=1 timeout 200 sbatch --wait job.sbatch 2) >out 2>err &&
     [ "$(cat on-slurm/*.out | grep -c 'is where one process is')" -eq 2 ]; then pass; else fail "torchrun under Slurm: $(cat out err on-slurm/*.out | tail -n 5)"; fi
-# The versions on the page are those that it was seen with.
+# The versions on the page are the tested ones.
 if grep -q '^12' /etc/debian_version 2>/dev/null; then
     for had in "openmpi-bin|Open MPI" "slurmctld|Slurm" "python3-torch|PyTorch" "libsimgrid-dev|SimGrid"; do
         version=$(dpkg-query -W -f '${Version}' "${had%|*}" | sed 's/[+-].*//')

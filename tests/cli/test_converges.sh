@@ -1,5 +1,6 @@
 #!/bin/sh
-# Every system, every kind of lateness and every compressor trains lenet at its defaults; what diverges is told.
+# Every system, every kind of staleness and every compressor trains lenet with its defaults;
+# divergence is reported.
 . "$(dirname "$0")/lib.sh"
 export TRAINYARD_WORKER="$WORKER"
 [ -e "$TRAINYARD_DATASETS/fashion-mnist" ] || { echo "needs Fashion-MNIST"; exit 77; }
@@ -42,7 +43,7 @@ for staleness in $late; do
     trains "staleness $staleness" --fix "pp=1,dp=2,compression=none,staleness=$staleness"
 done
 
-# The plan says what it changes, in text and in JSON; one in time changes nothing.
+# The plan reports its changes, in text and in JSON; a synchronous plan changes nothing.
 late=pp=1,dp=2,compression=none,staleness=1
 expect 0 plan -w lenet -c local:2 --fix $late --no-simulate -q
 expect_output "Training    learning rate 0.045 for 0.05, momentum 0.1 for 0.9: gradients" "            arrive 1 update late"
@@ -51,7 +52,8 @@ expect_output '"recipe": {"delay_updates": 1, "error_feedback": false, "learning
 expect 0 plan -w lenet -c local:2 --fix pp=1,dp=2,compression=fp16 --no-simulate -q --json
 if grep -q '"recipe"' "$scratch/out"; then fail "a plan in time has a recipe"; else pass; fi
 
-# A rate that is asked for is taken. With it training diverges, which is told, and what was good stays.
+# A requested learning rate is used. With it training diverges, which is reported, and earlier
+# results are kept.
 expect 0 plan -w lenet -c local:2 --fix $late --seed 1 --learning-rate 0.5 --no-simulate -q -o "$scratch/plan.json"
 expect 1 run "$scratch/plan.json" --steps 60 -q --checkpoint "$scratch/kept" --checkpoint-every 1
 grep -q "warning: training diverges: the loss of step [0-9]* is .* more than 10 times the first" "$scratch/err" && pass ||

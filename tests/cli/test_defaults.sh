@@ -1,6 +1,7 @@
 #!/bin/sh
-# Published rows asked without --stack: the median error and the share that is refused are within the bounds of
-# docs/results/defaults.py, and no worse than on its page. 77: nothing to compare with is here.
+# Published rows without --stack: the median error and the share of refused rows are within the
+# bounds of docs/results/defaults.py, and no worse than on its page. 77: the measurements are not
+# here.
 . "$(dirname "$0")/lib.sh"
 rows=$SOURCE/../shared/data/measurements
 

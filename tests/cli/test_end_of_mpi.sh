@@ -1,6 +1,6 @@
 #!/bin/sh
-# A crash in MPI_Finalize, behind all that a run does: its outcome is what it was, and nothing is said of it.
-# PRELOAD: the library that has such an MPI_Finalize.
+# A crash in MPI_Finalize, after the end of a run: the run's outcome is unchanged, and nothing is
+# reported. PRELOAD: the library with such an MPI_Finalize.
 . "$(dirname "$0")/lib.sh"
 export TRAINYARD_WORKER="$WORKER"
 cd "$scratch" || exit 1

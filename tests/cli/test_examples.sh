@@ -1,6 +1,7 @@
 #!/bin/sh
-# Every example that `help` and the man pages print runs and ends with 0, in the order of the commands: later ones read
-# what earlier ones write. With TY_ALL measurements take their time, and `demo` is run too, which otherwise `readme` does.
+# Every example of `help` and of the man pages runs and ends with 0, in the order of the commands:
+# later ones read the output of earlier ones. With TY_ALL measurements run in full, and so does
+# `demo`, which otherwise only `readme` runs.
 . "$(dirname "$0")/lib.sh"
 manual=$(dirname "$TRAINYARD")/cli/manual
 mkdir "$scratch/made" "$scratch/bin"
@@ -13,7 +14,7 @@ export OMPI_MCA_mpi_yield_when_idle=1 PRTE_MCA_rmaps_default_mapping_policy=:ove
 [ -z "${TY_ALL:-}" ] || unset TRAINYARD_PROFILE_HASTE
 cd "$scratch/made" || exit 1
 
-# Files that a reader brings.
+# Files that the reader provides.
 cp "$SOURCE/docs/examples/encoder.graph.txt" graph.txt
 cp "$SOURCE/tests/topologies/data/nccl.xml" topology.xml
 cp "$SOURCE/tests/fuzz/corpus/hf/llama-2-7b.json" config.json
@@ -38,7 +39,7 @@ END
 for command in $(trainyard --help | awk '/^  [a-z]/ { print $1 }'); do
     for form in "help $command" "$command --help"; do
         trainyard $form | sed '1,/^For example:$/d; s/^  //' >"$scratch/help"
-        # On the man page a backslash stands before a hyphen, and \e for a backslash.
+        # Man pages write a hyphen with a backslash before it, and a backslash as \e.
         sed -n '/^\.SH EXAMPLES$/,/^\.fi$/ { /^\./d; s/\\-/-/g; s/\\e/\\/g; p; }' "$manual/trainyard-$command.1" >"$scratch/man"
         [ -s "$scratch/help" ] && cmp -s "$scratch/help" "$scratch/man" && pass ||
             fail "trainyard $form and the man page have other examples, or none"
@@ -55,7 +56,7 @@ while IFS= read -r line; do
     for file in $(printf '%s\n' "$line" | sed -n 's/.* \(-o\|--trace\) \([^ ]*\).*/\2/p'); do
         [ -e "$file" ] && pass || fail "does not write $file: $line"
         case $file in
-        *trace.json | *.html | *.tokens | launch) ;; # not of the kinds that check reads
+        *trace.json | *.html | *.tokens | launch) ;; # of kinds that check does not read
         *) expect 0 check "$file" ;;
         esac
     done

@@ -1,5 +1,5 @@
 #!/bin/sh
-# What is around a run: how many processes, interrupts, launchers that die, who may connect.
+# Surroundings of a run: number of processes, interrupts, launchers that die, access control.
 . "$(dirname "$0")/lib.sh"
 mkdir "$scratch/made" "$scratch/tmp"
 work=$scratch/made
@@ -23,7 +23,7 @@ ranks_of() {
 
 expect 0 plan -w mlp -c local:2 --fix pp=1,compression=none -q -o "$work/plan.json"
 
-# ---- How the programs are built ------------------------------------------------------------------
+# ---- Compile and link options of the programs -----------------------------------------------
 if [ -z "${TY_SANITIZE:-}" ] && command -v readelf >/dev/null 2>&1; then
     for program in "$TRAINYARD" "$WORKER"; do
         readelf -Wh "$program" | grep -q 'Type: *DYN' && pass || fail "$program is not position-independent"
@@ -36,7 +36,7 @@ if [ -z "${TY_SANITIZE:-}" ] && command -v readelf >/dev/null 2>&1; then
     done
 fi
 
-# ---- As many processes as the machine has room for, said before any is started -------------------
+# ---- Too many processes for the host's memory: refused before any is started ----------------
 expect 1 plan -w mlp -c local:100000 -q -o "$work/none.json"
 expect_error_line "100000 processes" "expected at most $((16 * cores)) on this machine" "$cores core"
 expect 1 profile -w mlp --ranks 4096 -q -o "$work/none.json"
@@ -50,7 +50,7 @@ if [ "$cores" -ge 2 ] && [ "$(awk '/MemAvailable/ {print int($2 / 1e6)}' /proc/m
     expect_error_line "of memory that are free"
 fi
 
-# ---- The cache is a folder of one's own, or there is none -----------------------------------------
+# ---- The cache is a folder of the user, or there is none -------------------------------------
 planted=$scratch/precious
 echo precious >"$planted"
 in_cache() { # WHERE EXPECTED-TEXT...: a plan that measures, with its cache there
@@ -68,7 +68,7 @@ in_cache "$scratch/mine" "kept in $scratch/mine/trainyard/profile-"
 if [ "$(stat -c %a "$scratch/mine/trainyard")" = 700 ]; then pass; else fail "the cache is open to others"; fi
 kept=$(ls "$scratch/mine/trainyard")
 rm "$scratch/mine/trainyard/$kept"
-# Half-written files of processes that are gone, and those of one that is there.
+# Partial files of processes that ended, and those of a running one.
 touch -d '2 days ago' "$scratch/mine/trainyard/.new-7777" "$scratch/mine/trainyard/.trainyard-7777-0.tmp"
 : >"$scratch/mine/trainyard/.new-8888"
 ln -s "$planted" "$scratch/mine/trainyard/$kept"
@@ -89,7 +89,7 @@ if [ "$(id -u)" -eq 0 ]; then
     in_cache "$scratch/theirs" "not kept" "a folder of user 12345"
 fi
 in_cache /proc/self "not kept" # nothing can be made there
-# What may not be written is said as such; who may write everywhere is nobody for that.
+# Unwritable files are reported as such; the superuser can write everywhere, so use another user.
 mkdir "$scratch/denied"
 chmod 500 "$scratch/denied"
 nobody=
@@ -105,7 +105,7 @@ if [ "$(id -u)" -eq 0 ] && mkdir "$scratch/small" && mount -t tmpfs -o size=4k n
     in_cache "$scratch/small" "not kept" "$scratch/small/trainyard/profile-" "No space left"
     umount "$scratch/small"
 fi
-# Names of workloads are no paths.
+# Names of workloads are not paths.
 expect 0 workload export lenet -o "$work/w.json"
 long=$(printf 'a/%.0s' $(seq 150))
 sed "0,/\"name\": \"lenet\"/s||\"name\": \"../../$long\"|" "$work/w.json" >"$work/odd.json"
@@ -113,7 +113,7 @@ XDG_CACHE_HOME="$scratch/mine" expect 0 plan -w "$work/odd.json" -c local:1 --gl
 if grep -q "kept in $scratch/mine/trainyard/profile-" "$scratch/err"; then pass; else fail "a name with slashes is not kept"; fi
 expect 0 export "$work/odd-plan.json" --to mpirun
 
-# ---- What cannot be written is found before training; what was trained is not lost ----------------
+# ---- Unwritable outputs are found before training; results are not lost ----------------------
 for where in "$scratch/no/such/run.json" "$work"; do
     expect 1 run "$work/plan.json" --steps 100000 --checkpoint "$scratch/never" -q -o "$where"
     expect_error_line "$where"
@@ -125,7 +125,7 @@ echo file >"$scratch/file"
 expect 1 run "$work/plan.json" --steps 100000 --checkpoint "$scratch/file/state" -q -o "$work/none.json"
 expect_error_line "file/state"
 if [ "$(id -u)" -eq 0 ] && mkdir "$scratch/full" && mount -t tmpfs -o size=64k none "$scratch/full" 2>/dev/null; then
-    # Room for a byte when it begins, and for no result when it ends.
+    # Space for a byte when it begins, and for no result when it ends.
     head -c 57000 /dev/zero >"$scratch/full/filler"
     expect 1 run "$work/plan.json" --steps 30 -q -o "$scratch/full/run.json"
     expect_error_line "No space left" "the result is in "
@@ -135,7 +135,7 @@ if [ "$(id -u)" -eq 0 ] && mkdir "$scratch/full" && mount -t tmpfs -o size=64k n
     expect_error_line "No space left" "the result is in $scratch/kept/result.json"
     expect 0 run "$work/plan.json" --steps 30 --checkpoint "$scratch/kept" --resume -q -o "$work/again.json"
     expect 0 compare "$work/plan.json" "$work/again.json"
-    # Nor do a checkpoint, weights or logs without room cost the result.
+    # Checkpoints, weights or logs that run out of space do not cost the result.
     rm -rf "$scratch/kept"
     for what in "--checkpoint $scratch/full/state" "--checkpoint $scratch/kept --save-weights $scratch/full/w.safetensors"; do
         # shellcheck disable=SC2086 # several words
@@ -151,7 +151,7 @@ if [ "$(id -u)" -eq 0 ] && mkdir "$scratch/full" && mount -t tmpfs -o size=64k n
     expect_error_line "$scratch/full/m.prom" "No space left"
     umount "$scratch/full"
 fi
-# One run a folder.
+# One run per folder.
 "$TRAINYARD" run "$work/plan.json" --steps 1000000 --checkpoint "$scratch/one" --checkpoint-every 10 -q -o "$work/none.json" >/dev/null 2>&1 &
 pid=$!
 wait_for_ranks
@@ -168,16 +168,16 @@ if [ -e "$scratch/one/latest.json" ]; then
     expect 0 run "$work/plan.json" --steps $((step + 3)) --checkpoint "$scratch/one" --resume -q -o "$work/again.json"
 fi
 
-# ---- A worker that says nothing ------------------------------------------------------------------
+# ---- A worker without messages ----------------------------------------------------------------
 TRAINYARD_WORKER=/bin/false expect 1 run "$work/plan.json" --steps 2 -q -o "$work/none.json"
 if grep -q "mpirun and trainyard-worker ended with code 1 and without a word" "$scratch/err"; then pass; else fail "a false worker goes unmentioned"; fi
-# One that says it is done and did nothing: what an earlier run left is not its result.
+# A worker that reports success without running: an earlier run's result is not its own.
 expect 0 run "$work/plan.json" --steps 2 -q -o "$work/earlier.json"
 TRAINYARD_WORKER=/bin/true expect 1 run "$work/plan.json" --steps 2 -q -o "$work/earlier.json"
 expect_error_line "mpirun and trainyard-worker ended with code 0 and without a word"
 rm -f "$work/none.json"
 
-# ---- No library is loaded from the folder one stands in -------------------------------------------
+# ---- No library is loaded from the current folder ---------------------------------------------
 mkdir "$scratch/stand" "$scratch/bare"
 cp "$WORKER" "$scratch/bare/trainyard-worker" # without its plugin
 for library in libtrainyard-cuda.so libsodium.so.23 libmpi.so.40; do
@@ -191,11 +191,11 @@ got=$?
 if [ $got -eq 1 ] && ! grep -q "libtrainyard-cuda.so: \(file too short\|invalid ELF header\)" "$scratch/err"; then pass; else
     fail "exit code $got: the worker loads a plugin of the folder: $(cat "$scratch/err")"; fi
 
-# ---- Ctrl-C in a long step: the step ends, what was trained is kept ------------------------------
+# ---- Ctrl-C in a long step: the step ends, results are kept -----------------------------------
 expect 0 profile -w mlp --ranks 2 --micro-batches 32,1024 -q -o "$work/profile.json"
 expect 0 plan -w mlp -c local:2 -p "$work/profile.json" --global-batch 32768 --fix pp=1,compression=none,micro_batch=1024 \
     --no-simulate -q -o "$work/long.json"
-# What lies outside of what was measured is said, with what it may be.
+# Inputs outside the measured range are reported, with the consequence.
 large() { "$TRAINYARD" plan -w mlp -c local:2 -p "$work/profile.json" --global-batch $((2 * $1)) --fix "pp=1,compression=none,micro_batch=$1" \
     --no-simulate -o "$scratch/large.json" >"$scratch/out" 2>"$scratch/err"; }
 large 32768
@@ -213,7 +213,7 @@ then pass; else fail "the estimate lies outside of its band"; fi
 sed 's/"most_step_time_s": .*/"most_step_time_s": 1e-9/' "$scratch/large.json" >"$scratch/turned.json"
 expect 3 estimate "$scratch/turned.json"
 expect_error_line "turned.json:/outside_measurements/most_step_time_s: found 1e-9, expected"
-# The tests that docs/design/robustness.md names against each finding are there.
+# The tests that docs/design/robustness.md names for each finding exist.
 if /usr/bin/python3 - "$SOURCE" <<'PYTHON'
 import pathlib, re, sys
 source = pathlib.Path(sys.argv[1])
@@ -232,13 +232,14 @@ print(missing)
 sys.exit(bool(missing) or len(cells) < 25)
 PYTHON
 then pass; else fail "tests that docs/design/robustness.md names are missing"; fi
-# What divides badly is said with what divides, in the plan too, which is read again; what divides is passed over.
+# For sizes that divide badly, sizes that divide are suggested, also in the plan, which can be read
+# again; sizes that divide give no message.
 divided() { "$TRAINYARD" plan -w bert-base -c dgx-a100 --global-batch "$1" --no-simulate --json -o "$scratch/divided.json" \
     >"$scratch/out" 2>"$scratch/err"; }
 divided 52
 if grep -q "warning: a batch of 52 divides badly over 8 devices: by the estimate 48 does [0-9]* %, 56 [0-9]* % more samples a second$" "$scratch/err"
 then pass; else fail "nobody says that 52 samples divide badly over 8 devices"; fi
-# Six devices share 60, so that only one size is much better.
+# Six devices and a batch of 60: only one size is much better.
 divided 60
 if grep -q "warning: a batch of 60 divides badly over 8 devices: by the estimate 64 does [0-9]* % more samples a second$" "$scratch/err"
 then pass; else fail "nobody says that 60 samples divide badly over 8 devices"; fi
@@ -275,7 +276,7 @@ got=$?
 if [ $got -eq 130 ]; then pass; else fail "exit code $got instead of 130"; fi
 if [ -z "$(ls "$TMPDIR" | grep trainyard)" ]; then pass; else fail "left behind: $(ls "$TMPDIR")"; fi
 
-# ---- A launcher that dies takes its children along; nobody else may connect -----------------------
+# ---- A launcher that dies ends its children; other users cannot connect -----------------------
 for victim in launcher trainyard; do
     "$TRAINYARD" run "$work/plan.json" --steps 1000000 -q -o "$work/none.json" >"$scratch/out" 2>"$scratch/err" &
     pid=$!
@@ -285,14 +286,14 @@ for victim in launcher trainyard; do
     if [ "$(echo "$ranks" | wc -w)" -eq 2 ]; then pass; else fail "there are not two ranks: $ranks"; fi
     if [ $victim = launcher ] && command -v ss >/dev/null 2>&1; then
         for process in $launcher $ranks; do
-            # In our network; in one of its own nobody else gets there.
+            # In our network namespace; in a separate one nobody else could connect.
             if ss -Hltnp 2>/dev/null | grep "pid=$process," | awk '{print $4}' | grep -v -e '^127\.' -e '^\[::1\]'; then
                 fail "a process of a local run listens beyond the loopback"
             else
                 pass
             fi
         done
-        # Whoever does connect there is not waited for.
+        # A stray connection is not waited for.
         enter=
         if [ "$(id -u)" -eq 0 ] && command -v nsenter >/dev/null; then enter="nsenter -t $launcher -n"; fi
         $enter ss -Hltnp 2>/dev/null | grep "pid=$launcher," | awk '{print $4}' | sed 's/.*://' >"$scratch/ports"
@@ -321,7 +322,7 @@ PYTHON
         launcher=$(pgrep -P $pid -x "mpirun|prterun")
         ranks=$(ranks_of $pid)
     fi
-    # What the ranks share; others run beside these.
+    # Shared memory of the ranks; other tests have theirs.
     segments=$(for rank in $ranks; do sed -n 's,.*\(/dev/shm/trainyard-[^/ ]*\).*,\1,p' "/proc/$rank/maps"; done | sort -u)
     if [ $victim = launcher ]; then kill -9 "$launcher"; else kill -9 $pid; fi
     wait $pid 2>/dev/null
@@ -338,14 +339,14 @@ PYTHON
             pass
         fi
     done
-    # Open MPI's own files are in the run's folder, and go with it.
+    # Open MPI's own files are in the run's folder, and are removed with it.
     if ls -d "$TMPDIR"/ompi.* "$TMPDIR"/prte* >/dev/null 2>&1; then
         fail "Open MPI's files are left by a killed $victim: $(ls "$TMPDIR")"
     else
         pass
     fi
-    # What it left goes with the next start, once it is old enough to be nobody's: half-written files and files of
-    # runs a day old, too, but nothing that somebody else has there.
+    # The next start removes leftovers that are a day old: partial files and folders of runs, but
+    # nothing that another user has there.
     mkdir -m 700 "$TMPDIR/trainyard-backup" "$TMPDIR/trainyard-halfof" "$TMPDIR/trainyard-halfof/ompi.host.0"
     echo mine >"$TMPDIR/trainyard-backup/letter"
     echo half >"$TMPDIR/trainyard-halfof/.trainyard-7777-0.tmp"

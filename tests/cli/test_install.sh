@@ -1,5 +1,5 @@
 #!/bin/sh
-# An installed copy: complete, of use without the source tree, and a library for others.
+# An installed copy: complete, usable without the source tree, and usable as a library.
 . "$(dirname "$0")/lib.sh"
 prefix=$scratch/prefix
 build=$(dirname "$TRAINYARD")
@@ -17,7 +17,7 @@ for file in bin/trainyard bin/trainyard-worker share/man/man1/trainyard.1 share/
     include/trainyard/ty_convergence.h share/trainyard/study/catalogue/economics.json include/trainyard/ty_reports.h; do
     if [ -s "$prefix/$file" ]; then pass; else fail "$file is not installed"; fi
 done
-# The plugin for GPUs, where it is built, is found from the worker.
+# The worker finds the plugin for GPUs, if it is built.
 if [ -e "$build/libtrainyard-cuda.so" ] && [ ! -e /dev/nvidiactl ]; then
     [ -e "$prefix/lib/trainyard/worker/libtrainyard-cuda.so" ] && pass || fail "the plugin is not installed"
     TRAINYARD_WORKER=$prefix/bin/trainyard-worker expect 1 profile -w mlp --backend cuda -q -o "$scratch/none.json"
@@ -26,7 +26,7 @@ fi
 internal=$(find "$prefix/include" -name '*.h' ! -name 'ty_*')
 [ -z "$internal" ] && pass || fail "internal headers are installed: $internal"
 
-# The program finds its data beside itself: an entry that only the copy has.
+# The program finds its data relative to itself: an entry that only the copy has.
 sed 's/"name": "lenet"/"name": "only-here"/' "$SOURCE/workloads/zoo/lenet.json" >"$prefix/share/trainyard/workloads/zoo/only-here.json"
 TRAINYARD=$prefix/bin/trainyard
 expect 0 plan -w only-here -c "1x p100-server" --fix pp=1 --no-simulate

@@ -1,5 +1,6 @@
 #!/bin/sh
-# Launch files: complete, accepted by the tools they are for, started where those are here.
+# Launch files: complete, accepted by the tools that they are for, and started if these are
+# installed.
 . "$(dirname "$0")/lib.sh"
 checks=$SOURCE/tests/launch
 python=/usr/bin/python3 # Debian's, with Debian's modules
@@ -7,7 +8,7 @@ export TRAINYARD_WORKER="$WORKER"
 mkdir "$scratch/made"
 cd "$scratch" || exit 1
 
-# skip_without WHAT COMMAND...: says so where a tool is not here.
+# skip_without WHAT COMMAND...: reports a tool that is not installed.
 have() {
     what=$1
     shift
@@ -16,7 +17,7 @@ have() {
     return 1
 }
 
-# What is named, and nothing else divided, sharded or made again.
+# The named dimensions only; nothing else is sharded or recomputed.
 rest() {
     all=$1
     for pair in tp=1 cp=1 ep=1 sp=0 zero=0 interleave=1 recompute=none; do
@@ -34,7 +35,7 @@ expect 0 plan -w "gpt2 sequence=128" -c "2x p100-server" --fix replicas=4+2+2,sc
 expect 0 plan -w "gpt2 sequence=512" -c "2x dgx-a100" --fix "$(rest pp=1,tp=2,dp=8,compression=none)" --no-simulate -o gpt.json
 expect 0 plan -w resnet50 -c "2x p100-server" --fix "$(rest pp=1,compression=top-k:0.01)" --no-simulate -o topk.json
 
-# Every script is a shell's, by the shell and by shellcheck; every file says where it came from.
+# Every script passes the shell's parser and shellcheck; every file names its origin.
 for to in mpirun slurm torchrun horovod deepspeed; do
     expect 0 export ddp.json --to $to -o "made/$to" --quiet
     for script in "made/$to"/*.sh "made/$to"/*.sbatch; do
@@ -55,7 +56,8 @@ if [ "$(grep -c '^[0-9]* host-' made/mpirun/ranks.txt)" -eq 16 ]; then pass; els
 if grep -q 'NCCL_IB_DISABLE=1' made/mpirun/launch.sh; then pass; else fail "plain Ethernet is not told NCCL"; fi
 expect 0 export gpt.json --to mpirun
 if grep -q NCCL_IB_DISABLE "$scratch/out"; then fail "InfiniBand is switched off"; else pass; fi
-# A plan that goes to and fro between hosts: the sequential mapper, a host list from the allocation.
+# A plan whose ranks alternate between hosts: the sequential mapper, a host list from the
+# allocation.
 sed '/"devices": \[/s/\[0, 1, 2, 3, 4, 5, 6, 7/[0, 4, 2, 3, 1, 5, 6, 7/' ddp.json | sed -z 's/,\n *"digest": "[0-9a-f]*"//' >mixed.json
 if cmp -s ddp.json mixed.json; then fail "the edit changed nothing"; fi
 expect 0 export mixed.json --to mpirun -o made/mixed --quiet
@@ -72,13 +74,13 @@ expect_error_line "found 3" "expected 4"
 expect 2 export ddp.json --to slurm --nodes 'gpu[1-3],-rf'
 expect_error_line "host name" "--nodes"
 
-# Nothing is overwritten without a word.
+# No file is overwritten silently.
 expect 1 export ddp.json --to slurm -o made/slurm
 expect_error_line "is there already" "--force"
 expect 0 export ddp.json --to slurm -o made/slurm --force
 if grep -q "^replaced made/slurm/job.sbatch" "$scratch/err"; then pass; else fail "replacing is not told"; fi
 
-# What a target cannot express.
+# Plans that a target cannot express.
 expect 1 export pipe.json --to horovod
 expect_error_line "--to horovod: it has no pipelines" "2 stages" "--fix pp=1"
 expect 1 export uneven.json --to megatron
@@ -115,8 +117,8 @@ sys.exit(json.loads(inside) != json.load(open(sys.argv[2])))
 END
 fi
 
-# What starts launch.sh on every host: by the resources' schemas, and run here with stand-ins for srun,
-# scontrol and torchrun, which say what each host is given.
+# Files that start launch.sh on every host: by the resources' schemas, and run here with stand-ins
+# for srun, scontrol and torchrun, which print the arguments of each host.
 expect 0 plan -w "gpt2 sequence=512" -c "2x dgx-a100" --fix "$(rest pp=1,dp=16,compression=none)" --no-simulate -q -o hosts.json
 mkdir -p stand-ins
 cat >stand-ins/srun <<'END'
@@ -140,7 +142,7 @@ END
 chmod +x stand-ins/*
 GIVEN=$scratch/given
 export GIVEN
-given() { # given TEXT COUNT: so many hosts were given it
+given() { # given TEXT COUNT: number of hosts that received the text
     if [ "$(grep -c -- "$1" "$GIVEN")" -eq "$2" ]; then pass; else fail "$2 hosts should be given $1: $(cat "$GIVEN")"; fi
 }
 for plan in torchrun:hosts megatron:gpt deepspeed:hosts; do
@@ -214,12 +216,12 @@ expect_error_line "did you mean slurm?"
 expect 2 export hosts.json --to horovod --on slurm
 expect_error_line "--on slurm: found --to horovod" "torchrun or megatron"
 
-# The image is made of what bootstrap installs.
+# The image contains what bootstrap installs.
 for package in $(sed -n '/^build_packages=/,/"$/p' "$SOURCE/bootstrap" | tr -d '"' | sed 's/build_packages=//'); do
     if [ "$(grep -cw -- "$package" "$SOURCE/Containerfile")" -ge 1 ]; then pass; else fail "Containerfile lacks $package"; fi
 done
 
-# Megatron and DeepSpeed: what is written reads back as the same.
+# Megatron and DeepSpeed: exported files read back as the same plan.
 for model in deepseek-v3 qwen3-32b; do
     sed 's/\("num_hidden_layers"\): *[0-9]*/\1: 5/; s/\("n_routed_experts"\): *[0-9]*/\1: 8/; s/\("hidden_size"\): *[0-9]*/\1: 512/' \
         "$SOURCE/tests/fuzz/corpus/hf/$model.json" >"small-$model.json"
@@ -270,7 +272,7 @@ if grep -q rotary "$scratch/out"; then fail "learned positions have a rotary bas
 expect_output "--tensor-model-parallel-size 2" "--micro-batch-size" "--num-layers 12"
 expect 1 export ddp.json --to megatron
 expect_error_line "decoder"
-# Segments of recomputing are numbers of blocks there that divide a stage's.
+# Recomputed segments are expressed there as numbers of blocks that divide a stage's.
 segments="-w gpt2 -c 1x\ dgx-h100 --seq 256 --no-simulate -q --fix pp=1,dp=8,micro_batch=1,compression=none,tp=1,cp=1,ep=1,sp=0,zero=0,interleave=1"
 for kind in full full:4 full:5 stage operator elementwise; do
     eval "expect 0 plan $segments,recompute=$kind -o recomputed-$kind.json"
@@ -293,7 +295,7 @@ expect 0 plan -w resnet50 -c "1x p100-server" --fix "$(rest pp=1,recompute=full)
 expect 0 plan -w lenet -c "1x p100-server" --fix "$(rest pp=1,recompute=full)" --no-simulate -q -o few.json
 expect 1 export few.json --to torchrun
 expect_error_line "lenet repeats none" "recompute=none"
-# Context and expert lanes: there a micro-batch is what one lane has.
+# Context and expert parallelism: the micro-batch size there is that of one rank.
 moe="-w mixtral-8x7b -c 8x\ dgx-h100 --seq 256 --global-batch 64 --no-simulate -q"
 eval "expect 0 plan $moe --fix $(rest pp=1,tp=2,ep=4,sp=1,zero=1,micro_batch=8,compression=none) -o experts.json"
 eval "expect 0 plan $moe --fix $(rest pp=1,tp=2,cp=2,ep=4,sp=1,zero=1,compression=none) -o lanes.json"
@@ -308,7 +310,7 @@ expect_output "--tensor-model-parallel-size 2" "--expert-model-parallel-size 4" 
 expect 0 export lanes.json --to megatron -o made/lanes --force --quiet
 grep -q "differs: it divides experts among the parts of a sequence first" made/lanes/megatron.args && pass || fail "which devices share experts is not said"
 if $python "$checks/check_megatron.py" made/lanes lanes.json >"$scratch/out" 2>&1; then pass; else fail "experts beside context lanes: $(tail -1 "$scratch/out")"; fi
-# What its stack cannot run is no plan of that stack, and the pin is refused.
+# A plan that its framework cannot run is not proposed, and the pin is refused.
 eval "expect 2 plan $moe --stack megatron --fix pp=1,tp=2,ep=4,sp=0"
 expect_error_line "stack megatron has tensor-parallel ranks of networks with experts divide sequences too; found 2"
 eval "expect 2 plan $moe --stack megatron --precision fp16 --fix ep=4"
@@ -319,7 +321,7 @@ expect 2 plan -w gpt2 -c "1x dgx-h100" --stack megatron --fix layers=38+38
 expect_error_line "begins at layer 38 of the 76 of gpt2" "stages of stack megatron are of whole blocks"
 expect 2 plan -w gpt2 -c "1x dgx-h100" --stack megatron --fix pp=8,interleave=2
 expect_error_line "at most 14 stages, 16 were asked for"
-# A network that Megatron has no arguments for is planned, and that is said; of another stack nothing is.
+# A model that Megatron has no arguments for is planned with a note; other frameworks get no note.
 expect 0 plan -w "gnmt-8 batch=32" -c "2x dgx-a100" --precision fp16 --stack megatron --no-simulate -o translated.json
 grep -q "warning: no launch files for this plan: --to megatron: pretrain_gpt.py trains decoders.* of gnmt-8 is" "$scratch/err" && pass ||
     fail "plan does not say that Megatron-LM has no arguments for it"
@@ -328,7 +330,8 @@ expect 0 plan -w "gpt2 batch=32" -c "2x dgx-a100" --stack megatron --no-simulate
 if grep -q "no launch files" "$scratch/err"; then fail "launch files that are there"; else pass; fi
 expect 0 plan -w "gnmt-8 batch=32" -c "2x dgx-a100" --stack pytorch-ddp --no-simulate -o said.json
 if grep -q "no launch files" "$scratch/err"; then fail "a stack without launch files of its own"; else pass; fi
-# An embedding, and a head, may be stages by themselves: so Llama 3.1 405B's 126 blocks are published on 16 x 8.
+# An embedding, and a head, may be stages by themselves: the published layout of Llama 3.1 405B's
+# 126 blocks is 16 x 8.
 expect 0 plan -w "decoder blocks=14 features=512 heads=8 kv_heads=8 hidden_features=2048 vocabulary=32000 sequence=512" -c "1x dgx-h100" --stack megatron --global-batch 64 \
     --fix pp=8,interleave=2,schedule=interleaved,micro_batch=1 --no-simulate -q -o ends.json
 expect 0 export ends.json --to megatron -o made/ends --quiet
@@ -342,8 +345,8 @@ grep -q "DeepSpeed configuration" "$scratch/err" && pass || fail "import does no
 grep -q '"global_batch": 256' back.json && pass || fail "the batch of ds_config.json"
 grep -q '"train_micro_batch_size_per_gpu"' made/deepspeed/ds_config.json && pass || fail "ds_config.json"
 
-# What torchrun, Horovod and DeepSpeed are given does what the plan says: precision, recomputing, sharding, buckets. What
-# Accelerate's own file says, its module does not do again.
+# The settings of torchrun, Horovod and DeepSpeed match the plan: precision, recomputation,
+# sharding, buckets. Accelerate's module does not repeat the settings of its own file.
 while IFS='|' read -r targets precision model cluster fix others; do
     # shellcheck disable=SC2086 # several options
     expect 0 plan -w "$model" -c "$cluster" --fix "$(rest "$fix")" $others --no-simulate -q -o settings.json
@@ -391,7 +394,7 @@ assert not [key for key in half["zero_optimization"] if key.startswith("stage3")
 assert "contiguous_gradients" not in whole["zero_optimization"]
 END
 
-# Megatron's own rules hold for whatever is written, and it trains what was planned.
+# Megatron's own rules accept every exported file, and it trains the planned layout.
 while IFS='|' read -r model cluster fix others; do
     # shellcheck disable=SC2086 # several options
     expect 0 plan -w "$model" -c "$cluster" --fix "$(rest "$fix,compression=none")" $others --no-simulate -q -o ruled.json
@@ -417,7 +420,7 @@ qwen3-30b-a3b batch=256|16x dgx-h100|ep=8,zero=1,pp=1|
 llama-2-13b batch=512|2x dgx-a100|pp=8|
 llama-2-70b batch=512|16x dgx-a100|tp=8,pp=4,recompute=stage|
 END
-# The checker does refuse: what Megatron would stop at.
+# The checker refuses files that Megatron would stop at.
 expect 0 export ruled.json --to megatron -o made/ruled --quiet --force
 for edit in 's/^--bf16/--bf16\n--fp16/' 's/^--seed/--seeds/' 's/^--num-attention-heads .*/--num-attention-heads 60/' \
     's/^--global-batch-size .*/--global-batch-size 511/' 's/^--num-layers .*/--num-layers 41/'; do
@@ -456,7 +459,7 @@ accelerate|gpt2 sequence=512|2x dgx-a100|pp=1,tp=1,zero=2|
 accelerate nccl-tuner|gpt2 sequence=512|2x dgx1-v100|pp=1,tp=1,zero=0,algorithm=ring|
 accelerate nccl-tuner|resnet50|4x p100-server|pp=1,algorithm=tree|
 END
-# In 8 bits, out and in again; others say so in no file.
+# A plan in 8 bits, exported and imported; other formats cannot express it in a file.
 expect 0 plan -w "llama-3.1-8b batch=64" -c "8x dgx-h100" --fix "$(rest pp=1,zero=3,compression=none)" --precision fp8 --no-simulate -q -o narrow.json
 expect 0 export narrow.json --to torchtitan -o made/narrow --quiet
 expect 0 plan --config made/narrow/torchtitan.toml --cluster "8x dgx-h100" --no-simulate -q --json
@@ -485,7 +488,7 @@ expect_error_line "the plan has processors"
 expect 0 export hosts.json --to accelerate --on slurm -o made/accelerate-slurm --quiet
 grep -q 'machine_rank "${NODE_RANK:-0}"' made/accelerate-slurm/launch.sh && [ -x made/accelerate-slurm/job.sbatch ] && pass || fail "Accelerate under Slurm"
 
-# The plans of docs/guides/export.md: what was planned is what the files say, item by item, as the page has it.
+# The plans of docs/guides/export.md: the files match the plan item by item, as on the page.
 llama='-w llama-3.1-70b\ batch=512 -c 64x\ dgx-h100 --no-simulate -q'
 eval "expect 0 plan $llama --stack megatron --fix $(rest pp=4,tp=4,sp=1,interleave=10,schedule=interleaved,zero=1,compression=none) -o llama.json"
 eval "expect 0 plan $llama --stack pytorch-fsdp --fix $(rest pp=1,tp=1,zero=3,recompute=full,compression=none) -o llama-sharded.json"
@@ -505,7 +508,7 @@ if sed 's/--bf16/--fp16/' -i made/llama-slurm/megatron.args &&
     fail "another precision is not seen"
 else pass; fi
 
-# A plan for GPUs runs on GPUs in the plan's numbers, unless it is told otherwise.
+# A plan for GPUs runs on GPUs in the plan's precision, unless specified otherwise.
 job_has() { # job_has PATTERN WORDS...
     pattern=$1
     shift
@@ -524,7 +527,7 @@ expect 1 export tpu.json --to mpirun
 expect_error_line "--to mpirun" "found tpu-v4" "--backend cpu"
 job_has '"backend": "cpu"' tpu.json --to mpirun --backend cpu
 
-# Chakra: dependencies, transfers and groups of all processes fit together.
+# Chakra: dependencies, transfers and groups of all processes are consistent.
 for plan in ddp pipe gpt lanes; do
     expect 0 export $plan.json --to chakra -o "made/chakra-$plan" --quiet
     if /usr/bin/python3 "$checks/check_chakra.py" "made/chakra-$plan"; then pass; else fail "Chakra traces of $plan"; fi
@@ -538,19 +541,19 @@ done
 expect 0 workload import made/chakra-ddp/trace.0.et
 expect 2 export ddp.json --to chakra
 
-# What the worker does not train is refused by name.
+# Plans that the worker does not support are refused by name.
 expect 0 plan -w dqn-atari -c "host:1 gpu:2 @t4 pcie3 eth10" --no-simulate -q -o opaque.json
 expect 1 run opaque.json --anyway --steps 2
 if grep -q "dqn-atari: found layer td_loss at the end" "$scratch/err"; then pass; else fail "the worker does not say what it refuses"; fi
 
-# mpirun starts ours for real.
+# mpirun starts our worker for real.
 expect 0 plan -w mlp -c local:2 --fix "$(rest pp=1,compression=none)" -q -o local.json
 expect 0 export local.json --to mpirun -o made/run --steps 6 --quiet
 export OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1
 if made/run/launch.sh --oversubscribe >"$scratch/out" 2>"$scratch/err"; then pass; else fail "launch.sh of mpirun"; fi
 expect 0 compare local.json made/run/run.json
 
-# Slurm on one node, of this machine: it accepts our script and runs it.
+# Slurm on one node, this host: it accepts our script and runs it.
 . "$SOURCE/tests/launch/slurm.sh"
 expect 0 export local.json --to slurm -o made/sbatch --steps 6 --quiet
 if [ "$(id -u)" -ne 0 ] || [ "$(nproc)" -lt 2 ]; then
@@ -569,7 +572,7 @@ elif have "Slurm (slurmctld, slurmd, munge)" command -v slurmctld && have munge 
     fi
 fi
 
-# torchrun starts two ranks that train by the plan's settings.
+# torchrun starts two ranks that train with the plan's settings.
 cat >train.py <<'END'
 import torch, torch.distributed as dist
 import trainyard_plan as plan
@@ -589,7 +592,7 @@ dist.broadcast(other, 0)
 assert dist.get_world_size() == plan.PROCESSES == 2 and torch.equal(total, other)
 print("rank", dist.get_rank(), "agrees")
 END
-# Blocks are checkpointed, and buckets are the plan's, in PyTorch itself.
+# PyTorch itself recomputes blocks, and its buckets are the plan's.
 cat >blocks.py <<'END'
 import json, sys
 import torch

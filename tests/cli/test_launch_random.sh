@@ -1,5 +1,6 @@
 #!/bin/sh
-# Plans for Megatron-LM are such as it can run: random questions, each planned, exported, and held against its rules.
+# Megatron-LM can run every plan for it: random queries, each planned, exported, and checked against
+# its rules.
 . "$(dirname "$0")/lib.sh"
 
 if /usr/bin/python3 "$SOURCE/tests/launch/random_megatron.py" "$TRAINYARD" "$scratch" "${TY_ALL:+4}50"; then

@@ -1,5 +1,5 @@
 #!/bin/sh
-# Launchers that hang, as Open MPI's does where memory or files are limited: a run ends all the same.
+# Launchers that hang, as Open MPI's does if memory or files are limited: a run ends all the same.
 . "$(dirname "$0")/lib.sh"
 mkdir "$scratch/made" "$scratch/tmp" "$scratch/bin"
 work=$scratch/made
@@ -7,7 +7,8 @@ export TMPDIR="$scratch/tmp"
 
 expect 0 plan -w mlp -c local:2 --fix pp=1,compression=none --global-batch 64 --no-simulate -q -o "$work/plan.json"
 
-# A false mpirun, of the given lines: `rank` becomes a process in a group of its own that takes no SIGTERM.
+# A fake mpirun with the given lines: `rank` becomes a process in its own group that ignores
+# SIGTERM.
 mpirun() {
     cat >"$scratch/bin/rank" <<'RANK'
 #!/bin/sh
@@ -20,7 +21,7 @@ RANK
     : >"$TMPDIR/ranks"
 }
 
-# is_alive PID: it was killed, but perhaps not yet, and perhaps nobody has waited for it.
+# is_alive PID: it was killed, but may not have ended or been reaped yet.
 is_alive() {
     tries=0
     while [ $tries -lt 100 ]; do
@@ -32,7 +33,8 @@ is_alive() {
     done
 }
 
-# expect_end PATIENCE CODE TEXT...: the run ends with it, and nothing that its mpirun started is left.
+# expect_end PATIENCE CODE TEXT...: the run ends with it, and no process that its mpirun started is
+# left.
 expect_end() {
     patience=$1
     wanted=$2
@@ -62,20 +64,20 @@ mpirun 'while :; do :; done & rank; wait'
 expect_end 1 1 "mpirun was killed after 1 s: it did not bring up the ranks"
 mpirun 'sleep 0.1 & exec sleep 1000'
 expect_end 1 1 "mpirun was killed after 1 s: it "
-# Ranks have begun: one that ended and is not waited for, and none at all.
+# Ranks have begun: one that ended without being reaped, and none at all.
 # shellcheck disable=SC2016
 mpirun ': >"$TRAINYARD_SIGNS/begun"; rank; sleep 0.1 & exec sleep 1000'
 expect_end 3 1 "mpirun was killed after 3 s: it took no note of ranks that ended"
 # shellcheck disable=SC2016
 mpirun ': >"$TRAINYARD_SIGNS/begun"; exec sleep 1000'
 expect_end 3 1 "mpirun was killed after 3 s: it took no note of ranks that ended"
-# Ranks that have begun and are silent may be waiting for a disk.
+# Silent ranks that have begun may be waiting for a disk.
 # shellcheck disable=SC2016
 mpirun ': >"$TRAINYARD_SIGNS/begun"; rank; sleep 8; rm "$TMPDIR/ranks"; wait; : >"$TMPDIR/ranks"; : >"$TRAINYARD_SIGNS/said"; exit 7'
 expect_end 3 1
 if grep -q "was killed" "$scratch/err"; then fail "a run that has begun is given up"; else pass; fi
 
-# The limits are told, and a checkpoint to go on from is.
+# The limits are reported, and so is a checkpoint to resume from.
 expect 0 run "$work/plan.json" --steps 2 --checkpoint "$scratch/state" -q -o "$work/run.json"
 mpirun 'exec sleep 1000'
 (
@@ -86,7 +88,8 @@ mpirun 'exec sleep 1000'
 ) >"$scratch/out" 2>"$scratch/err"
 expect_error_line "under a limit of " " for the size of a file" "--resume goes on from $scratch/state/latest.json"
 
-# So they are where a rank ends by itself: Open MPI's die where memory is limited, by a signal or without a word.
+# They are also reported if a rank ends by itself: Open MPI's ranks die if memory is limited, by a
+# signal or silently.
 for ending in 'kill -SEGV $$' 'exit 139' 'exit 1'; do
     mpirun "$ending"
     (
@@ -97,7 +100,8 @@ for ending in 'kill -SEGV $$' 'exit 139' 'exit 1'; do
     expect_error_line "ended " ", under a limit of " " for the size of a file"
 done
 
-# Open MPI's own, with files that cannot grow to what ranks share, and with no memory for a rank.
+# Open MPI's own launcher, with files too small for the ranks' shared memory, and without memory for
+# a rank.
 if [ -z "${TY_SANITIZE:-}" ]; then
     for limits in "-f 586" "-v 143000" "-v 150000"; do
         for _ in 1 ${TY_ALL:+2 3 4}; do

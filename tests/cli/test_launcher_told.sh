@@ -1,12 +1,12 @@
 #!/bin/sh
-# A launcher that is told to end, or killed.
+# A launcher that is terminated, or killed.
 . "$(dirname "$0")/lib.sh"
-export OMPI_MCA_odls_base_sigkill_timeout=10 # it gives its ranks a second to save, which others may take from them
+export OMPI_MCA_odls_base_sigkill_timeout=10 # it gives its ranks a second to save, which other processes may use up
 mkdir "$scratch/tmp"
 export TMPDIR="$scratch/tmp"
 
 expect 0 plan -w mlp -c local:2 --fix pp=1,compression=none -q -o "$scratch/plan.json"
-# A launcher that is told to end passes it on, and one that is killed leaves a checkpoint to go on from.
+# A terminated launcher passes the signal on; a killed one leaves a checkpoint to resume from.
 for signal in TERM KILL; do
     "$TRAINYARD" run "$scratch/plan.json" --steps 1000000 --checkpoint "$scratch/$signal" --checkpoint-every 2 -q -o "$scratch/none.json" \
         >"$scratch/out" 2>"$scratch/err" &

@@ -1,5 +1,5 @@
 #!/bin/sh
-# What a limit of the address space leaves, as batch systems set one: an answer or an error, never a hang.
+# Under a limit of the address space, as batch systems set it: an answer or an error, never a hang.
 . "$(dirname "$0")/lib.sh"
 export TMPDIR="$scratch"
 if [ -n "${TY_SANITIZE:-}" ]; then
@@ -15,7 +15,7 @@ for limit in 65536 133000 204800 512000 ${TY_ALL:+50000 120000 131072 150000 307
         (
             # shellcheck disable=SC3045
             ulimit -v $limit
-            exec timeout -s KILL 120 "$TRAINYARD" "$@" # a launcher that hangs is given up after 30
+            exec timeout -s KILL 120 "$TRAINYARD" "$@" # a launcher that hangs is abandoned after 30
         ) >"$scratch/out" 2>"$scratch/err" </dev/null
         got=$?
         if [ $got -eq 137 ]; then
@@ -32,7 +32,7 @@ for limit in 65536 133000 204800 512000 ${TY_ALL:+50000 120000 131072 150000 307
     done
 done
 
-# Whatever the number of cores: there is one thread.
+# One thread, for any number of cores.
 OPENBLAS_NUM_THREADS=64 "$TRAINYARD" plan -w resnet50 -c "16x dgx-a100" --top 20 -q >/dev/null 2>&1 &
 pid=$!
 sleep 0.3
@@ -40,7 +40,7 @@ threads=$(sed -n 's/^Threads:\t//p' /proc/$pid/status 2>/dev/null)
 if [ "${threads:-1}" -eq 1 ]; then pass; else fail "planning has $threads threads"; fi
 wait $pid
 
-# What it starts has the memory's settings of whoever started it, and no others.
+# Child processes have the caller's memory settings and no others.
 cat >"$scratch/worker" <<EOF
 #!/bin/sh
 env >"$scratch/environment"

@@ -12,7 +12,7 @@ here() { # here WHAT COMMAND
     return 1
 }
 
-# A page for every command, each free of mistakes; the options are those of --help.
+# A page for every command, without mistakes; its options are those of --help.
 for command in $("$TRAINYARD" --help | awk '/^  [a-z]/ { print $1 }'); do
     page=$manual/trainyard-$command.1
     if [ -s "$page" ]; then pass; else fail "no man page of $command"; continue; fi
@@ -31,7 +31,7 @@ if here "lint of man pages" mandoc; then
     fi
 fi
 
-# Shells take the completion, and bash completes with it.
+# Shells accept the completion, and bash completes with it.
 bash -n "$manual/trainyard.bash" && pass || fail "bash completion"
 complete_words() {
     bash -c '. "$0"; COMP_WORDS=("$@"); COMP_CWORD=$(($# - 1)); _trainyard; printf "%s\n" "${COMPREPLY[@]}"' \
@@ -45,7 +45,8 @@ words=$(complete_words trainyard plan --workload lene)
 [ "$words" = "lenet " ] && pass || fail "bash completes lene to $words"
 words=$(complete_words trainyard plan --stack megatron-v)
 [ "$words" = "megatron-vtrain-cluster megatron-vtrain-node " ] && pass || fail "bash completes megatron-v to $words"
-# Keys of --fix, then their values, behind the last comma; what readline has split off at an equals sign is not repeated.
+# Keys of --fix, then their values, after the last comma; text that readline has split off at an
+# equals sign is not repeated.
 complete_fix() {
     bash -c '. "$0"; COMP_LINE="trainyard plan -w lenet --fix $1"; COMP_POINT=${#COMP_LINE}; COMP_WORDS=(trainyard plan -w lenet --fix "$1")
         COMP_CWORD=5; _trainyard; printf "%s\n" "${COMPREPLY[@]}"' "$manual/trainyard.bash" "$1" | sort | tr '\n' ' '
@@ -54,7 +55,7 @@ complete_fix() {
 [ "$(complete_fix zero=)" = "0 1 2 3 " ] && pass || fail "bash completes --fix zero= to $(complete_fix zero=)"
 [ "$(complete_fix tp=2,sched)" = "2,schedule= " ] && pass || fail "bash completes --fix tp=2,sched to $(complete_fix tp=2,sched)"
 [ "$(complete_fix tp=2,schedule=pi)" = "pipedream pipedream-2bw " ] && pass || fail "bash completes a second pin to $(complete_fix tp=2,schedule=pi)"
-# All keys are completed, in the help and on the page.
+# All keys are in the completion, the help and the page.
 for key in $(complete_fix ''); do
     grep -q "$key" "$manual/trainyard-plan.1" && "$TRAINYARD" plan --help | grep -q "[ (]$key" && pass || fail "the help or the manual lacks --fix $key"
     grep -q "[( ]$key" "$manual/_trainyard" && grep -q " $key" "$manual/trainyard.fish" && pass || fail "zsh or fish does not complete --fix $key"
@@ -95,7 +96,7 @@ done
 printf 'clutser = x\n' >trainyard.conf
 expect 3 config
 expect_error_line "did you mean 'cluster'"
-# The file of a folder that one merely stands in starts nothing and leads nowhere else.
+# The defaults file in the current folder cannot start programs or name other folders.
 rm trainyard.conf
 expect 0 plan -w lenet -c "1x p100-server" --fix pp=1 --no-simulate -o conf-plan.json
 for line in 'script = here.py' 'export.image = registry.example/x' 'data = /etc' 'run.checkpoint = ../elsewhere' 'task = a/../../b' \
@@ -108,7 +109,7 @@ for line in 'script = here.py' 'export.image = registry.example/x' 'data = /etc'
     rm trainyard.conf
     TRAINYARD_CONFIG=named.conf expect 0 export conf-plan.json --to torchrun
 done
-# Nor by a link that lies there, be it to something that is yet to be made.
+# Nor can a link in it, even to a file that does not exist yet.
 mkdir -p inside/deep
 ln -s / away
 ln -s /not-yet nowhere
@@ -129,7 +130,7 @@ expect 3 config
 rm trainyard.conf
 export TRAINYARD_CONFIG=/dev/null
 
-# check: our files and those of others, what is not used, what is wrong.
+# check: our files and those of other tools, ignored keys, errors.
 expect 0 plan -w lenet -c "1x p100-server" --fix pp=2,dp=2 --no-simulate -o made/plan.json
 expect 0 workload export lenet -o made/workload.json
 expect 0 cluster export "2x dgx-a100" -o made/cluster.json
@@ -147,7 +148,7 @@ expect_output "made/workload.json: trainyard.workload/1, good" "made/bad.json: b
     'did you mean "trainyard.plan/1"' "README.md: bad:" "no such file"
 expect 3 check made/bad.json --json
 expect_output '"schema": "trainyard.check/1"' '"is_good": false'
-# What reports, calibrate, partition, score and validate read.
+# Files that reports, calibrate, partition, score and validate read.
 expect 0 whatif -w vgg16 -c "2x p100-server" --vary hosts=1,2 --no-simulate -q -o made/whatif.json
 expect 0 estimate made/plan.json --json
 cp "$scratch/out" made/estimate.json
@@ -166,7 +167,7 @@ expect 0 check made/whatif.json made/estimate.json made/score.json made/records.
     "$SOURCE/docs/examples/encoder.graph.txt"
 expect_output "trainyard.whatif/1, good" "trainyard.estimate/1, good" "trainyard.score/1, good" "published measurements, good" \
     "nccl-tests log, good" "PipeDream graph.txt, good"
-# And questions of other programs; what they ask for is said.
+# And queries of other programs, with a description.
 expect 0 check "$SOURCE/tests/workloads/data/torchtitan.toml" "$SOURCE/tests/workloads/data/accelerate.yaml" \
     "$SOURCE/tests/workloads/data/maxtext.yml" "$SOURCE/tests/workloads/data/nemo.yaml"
 expect_output "torchtitan.toml: torchtitan TOML, good" "accelerate.yaml: an Accelerate configuration, good" "(--workload)" \
@@ -176,7 +177,7 @@ expect 3 check made/bad.json
 expect_output "/rows/0/samples_per_s: found -1"
 expect 2 check
 
-# Colour on terminals alone, and never with NO_COLOR.
+# Color on terminals only, and never with NO_COLOR.
 if here "colour" script; then
     TERM=xterm script -qec "'$TRAINYARD' estimate none.json" /dev/null >out 2>&1 </dev/null
     grep -q "$(printf '\033\\[1;31m')" out && pass || fail "no colour on a terminal"

@@ -1,9 +1,10 @@
 #!/bin/sh
-# Clusters of thousands of devices: uneven trees of switches, hosts of two kinds, devices that stay
-# idle, and what an interrupt leaves.
+# Clusters of thousands of devices: uneven trees of switches, hosts of two kinds, idle devices, and
+# results after an interrupt.
 . "$(dirname "$0")/lib.sh"
 
-# tree HOSTS SEED: a topology.conf with leaves of 8 to 32 hosts, below middles of 2 to 12 leaves.
+# tree HOSTS SEED: a topology.conf with leaves of 8 to 32 hosts, below middle switches of 2 to 12
+# leaves.
 tree() {
     awk -v hosts="$1" -v seed="$2" '
         function below(n) { return int(rand() * n) }
@@ -29,7 +30,7 @@ tree() {
 tree 1000 7 >"$scratch/tree.conf"
 expect 0 cluster import "$scratch/tree.conf" --host dgx-a100 -q -o "$scratch/tree.json"
 
-# 1,536 samples do not divide by 8,000 devices: some stay idle, and what was searched is said.
+# 1,536 samples do not divide by 8,000 devices: some stay idle, and the search is reported.
 expect 0 plan -w gpt3-175b -c "$scratch/tree.json" --no-simulate -o "$scratch/plan.json"
 expect_output "of 8000 devices stay idle"
 grep -q "searched plans for 8000 of 8000 devices: none yet" "$scratch/err" && pass || fail "no progress"
@@ -44,7 +45,7 @@ expect_output '"idle_devices": 3904'
 expect 2 plan -w gpt3-175b -c "$scratch/tree.json" --no-simulate -q --fix devices=4097
 expect_error_line "devices: found 4097, expected those of whole hosts"
 
-# Interrupted once there is a plan, it is the answer.
+# If a plan exists at the interrupt, it is the answer.
 mkfifo "$scratch/notes"
 "$TRAINYARD" plan -w resnet50 -c "$scratch/tree.json" --global-batch 16000 >"$scratch/out" \
     2>"$scratch/notes" </dev/null &
@@ -64,7 +65,7 @@ expect 0 plan -w gpt3-175b -c "$scratch/tree.json" --no-simulate
 expect_output "Step time"
 grep -q "searched plans for [0-9]* of 81920 devices" "$scratch/err" && pass || fail "no progress"
 
-# The largest cluster there may be.
+# The largest valid cluster.
 expect 0 memory -w gpt3-175b -c "32768x dgx-a100" -q
 expect_output "activ"
 expect 0 cluster show "32768x dgx-a100" -q
@@ -72,7 +73,7 @@ for format in slurm nccl dot; do
     expect 0 cluster export "32768x dgx-a100" --to $format -q -o "$scratch/exported"
 done
 
-# Idle devices are told, run on others, and are priced.
+# Idle devices are reported, may run other work, and are priced.
 expect 0 plan -w resnet50 -c "128x dgx-a100" --global-batch 4096 --fix pp=1,compression=none --top 1 -o "$scratch/plan.json"
 grep -q "simulated a plan: [0-9.]* [mu]*s per step" "$scratch/err" && pass || fail "no word of what is simulated"
 expect 0 plan -w mlp -c "2x dgx-a100" --no-simulate -q -o "$scratch/mlp.json"

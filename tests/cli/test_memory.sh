@@ -1,6 +1,6 @@
 #!/bin/sh
-# The memory that plans predict against what ranks on this machine's cores are resident with. No
-# profile is measured for it: a cluster of cores is described, whose times nobody looks at.
+# The predicted memory of plans against the resident memory of ranks on this host's cores. No
+# profile is measured for it: the described cluster of cores has times that do not matter.
 . "$(dirname "$0")/lib.sh"
 export TRAINYARD_WORKER="$WORKER"
 [ -z "$TY_SANITIZE" ] || {
@@ -50,8 +50,8 @@ for pins in pp=1,dp=2,micro_batch=64 pp=2,schedule=1f1b,micro_batch=32; do
 done
 within_a_tenth 2 gpt-tiny pp=1,dp=2,micro_batch=4
 within_a_tenth 2 gpt-tiny pp=2,schedule=1f1b,micro_batch=2
-# A large network takes long. Of larger buckets a rank that is behind keeps more or less, as it arrives
-# before it is asked for.
+# A large model takes long. With larger buckets a slow rank stores more or less, as data arrives
+# before it is requested.
 if [ -n "${TY_ALL:-}" ]; then
     within_a_tenth 1 resnet18 pp=1,dp=2,micro_batch=2,bucket=4MiB --global-batch 8
 fi

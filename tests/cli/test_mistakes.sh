@@ -1,6 +1,6 @@
 #!/bin/sh
-# The most likely mistakes, each with its exit code and its exact sentence: mistakes.txt. And every
-# message that docs/reference/errors.md quotes is one that is printed here or in the sources.
+# The most likely mistakes, each with its exit code and its exact message: mistakes.txt. And every
+# message that docs/reference/errors.md quotes is printed here or is in the sources.
 . "$(dirname "$0")/lib.sh"
 
 : > "$scratch/empty.json"
@@ -21,25 +21,26 @@ while IFS="$tab" read -r code words sentence; do
 done < "$table"
 if [ $rows -ge 60 ]; then pass; else fail "$rows mistakes, expected 60"; fi
 
-# A change that fits is named where nothing does, and in JSON.
+# If nothing fits, a change that fits is named, also in JSON.
 expect 4 plan -w llama-2-7b -c "1x dgx-a100" --global-batch 64 --fix dp=8,zero=0,tp=1 --json -q
 if grep -q '^trainyard: try: without zero=0 it fits: [0-9.]* m\{0,1\}s a step$' err; then pass; else fail "no change is told"; fi
 expect_output '"words": "without zero=0 it fits"' '"fix": "pp=1,dp=8,' '"step_time_s"'
-# More hosts, too, however the cluster was typed.
+# More hosts, too, for every way to write the cluster.
 expect 4 memory -w llama-2-70b -c "8x h100" -q
 if grep -q '^trainyard: try: on 16 devices ("2x dgx-h100") it fits: ' err; then pass; else fail "no more hosts are told where devices were counted"; fi
-# What is printed after it runs, as it is printed.
+# The printed change works as printed.
 sed -n 's/^trainyard: try:   trainyard plan /plan --no-simulate -q /p' err >printed
 [ -s printed ] && eval "set -- $(cat printed)" && expect 0 "$@" || fail "no command is printed"
-# Of a configuration file the pins are the file's: --cluster is missing, and not --workload.
+# Pins of a configuration file are the file's: --cluster is missing, and --workload is not.
 expect 2 plan --config "$SOURCE/tests/workloads/data/torchtitan.toml" -q
 expect_error_line "--cluster is needed"
 expect 2 plan --config "$SOURCE/tests/workloads/data/torchtitan.toml" -c "4x h100" -q
 expect_error_line "torchtitan.toml, as --fix tp: found \"8\", expected a whole number from 1 to 4"
 
-# `code` in the first column of the page's tables; what changes from case to case is a dash (...). Each is printed: by a row
-# of the table, or by a string literal of the sources (those side by side are one), by the parts around what changes. And of
-# each mistake there is a row on the page: some quoted message has all its parts in it.
+# `code` in the first column of the page's tables; a dash (...) stands for text that varies. Each
+# message is printed: by a row of the table, or by a string literal of the sources (adjacent ones
+# are joined), compared by the parts around the dashes. And every mistake has a row on the page: all
+# parts of a quoted message are in it.
 /usr/bin/python3 - "$SOURCE" "$table" >quoted <<'END' && pass || fail "errors.md: $(cat quoted)"
 import pathlib, re, sys
 source, table = pathlib.Path(sys.argv[1]), pathlib.Path(sys.argv[2]).read_text(encoding="utf-8")

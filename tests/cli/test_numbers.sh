@@ -1,5 +1,5 @@
 #!/bin/sh
-# Numbers that are none: refused in our own files, unknown in those of others.
+# Values that are not numbers: refused in our own files, unknown in those of other tools.
 . "$(dirname "$0")/lib.sh"
 corpus=$SOURCE/tests/fuzz/corpus
 mkdir "$scratch/made" "$scratch/tried"
@@ -38,7 +38,7 @@ for file in made/*.json "$corpus/run/run.json" "$corpus/run/job_profile.json" \
 done
 if python3 "$SOURCE/tests/cli/odd_numbers.py" "$TRAINYARD" tried "$@" >said; then pass; else fail "$(cat said)"; fi
 
-# Other programs write NaN: unknown, which is said. Required is required.
+# Other programs write NaN for unknown values. A required value is still required.
 cat >made/config.json <<END
 {"model_type": "llama", "hidden_size": 256, "intermediate_size": 512, "num_hidden_layers": 2, "num_attention_heads": 4,
   "vocab_size": 1000, "max_position_embeddings": 512, "num_key_value_heads": NaN, "rms_norm_eps": Infinity}
@@ -69,7 +69,7 @@ expect_output "2 numbers are NaN or Infinity: treated as unknown" "1 events with
 
 # ---- A plan that changed ----
 
-# Each number of a plan that was written, the measured times too, is under its digest.
+# The digest of a plan file covers each of its numbers, including the measured times.
 expect 0 estimate made/measured.json
 cp out expected
 for number in forward_s step_time_s seed latency_s value; do
@@ -84,7 +84,7 @@ expect 0 plan -w mlp -c "1x p100-server" --fix pp=1,dp=4,compression=none --phas
 sed '0,/"steps": 8/s//"steps": 9/' made/phased.json >made/changed.json
 expect 3 estimate made/changed.json
 expect_error_line "made/changed.json:/phases/0: " "expected a time_s of its 9 steps"
-# Taken as it is, what it predicts now is said beside what it says.
+# If it is accepted unchanged, the current prediction is printed in addition to the file's.
 python3 - <<END
 import json
 plan = json.load(open("made/measured.json"))
@@ -107,7 +107,7 @@ done
 expect 0 check made/changed.json
 expect_output "warning: made/changed.json: the plan predicts"
 
-# ---- Configurations of training programs: what check says of one is what plan --config says ----
+# ---- Configurations of training programs: check prints what plan --config uses ----
 
 cat >made/arguments.sh <<END
 torchrun --nproc_per_node 8 pretrain_gpt.py --tensor-model-parallel-size 2 --num-layers 4 --hidden-size 256 --vocab-size 1000 \\
@@ -120,7 +120,7 @@ for file in made/arguments.sh made/strange.toml made/strange.json "$SOURCE/tests
     expect 0 check "$file"
     sed -n 's/^    //p' out | grep -v "which has no model in it" >checked
     case $file in *.json | */accelerate*) set -- -w gpt2 ;; *) set -- ;; esac
-    # Whether it fits is another question.
+    # Whether it fits is another query.
     "$TRAINYARD" plan --config "$file" "$@" -c "8x dgx-h100" --no-simulate >/dev/null 2>err
     sed -n 's/^trainyard: note: //p' err | grep -vE "^no batch is said|^the file starts" >planned
     cmp -s checked planned && pass || fail "check and plan --config differ: $(diff checked planned)"

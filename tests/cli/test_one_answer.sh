@@ -1,5 +1,5 @@
 #!/bin/sh
-# No two commands give different step times for one question.
+# All commands give the same step time for one query.
 . "$(dirname "$0")/lib.sh"
 
 if python3 "$SOURCE/tests/cli/one_answer.py" "$TRAINYARD" "$scratch" >"$scratch/out" 2>&1; then

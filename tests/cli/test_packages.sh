@@ -1,6 +1,6 @@
 #!/bin/sh
-# Packages: five of Debian's kind that its policy checker finds nothing wrong with, an archive that may lie
-# anywhere, and an installation that goes again.
+# Packages: five of Debian's format without findings of its policy checker, an archive that works in
+# any folder, and an installation that can be removed.
 . "$(dirname "$0")/lib.sh"
 build=$(dirname "$TRAINYARD")
 grep -q 'TARGET_FILE\|libtrainyard.so' "$build/build.ninja" || {
@@ -9,7 +9,7 @@ grep -q 'TARGET_FILE\|libtrainyard.so' "$build/build.ninja" || {
 }
 python=$(command -v python3)
 
-# Uninstalled: nothing of it is left but what others share.
+# Uninstalled: only shared files are left.
 prefix=$scratch/prefix
 cmake --install "$build" --prefix "$prefix" >"$scratch/out" 2>"$scratch/err" && pass || fail "cmake --install"
 mkdir -p "$prefix/share/man/man1" && touch "$prefix/share/man/man1/other.1"
@@ -18,7 +18,7 @@ left=$(cd "$prefix" && find . -type f | sort | tr '\n' ' ')
 [ "$left" = "./share/man/man1/other.1 " ] && pass || fail "left behind: $left"
 [ -e "$prefix/share/trainyard" ] && fail "a folder of ours is left" || pass
 
-# The archive, unpacked where nobody knew that it would be.
+# The archive, unpacked in a folder unknown at build time.
 DEBFULLNAME="A Packager" DEBEMAIL=packager@lists.debian.org cmake -S "$SOURCE" -B "$build" >"$scratch/out" 2>&1 || fail "configuring"
 (cd "$build" && cpack -G TGZ -B "$scratch/archive") >"$scratch/out" 2>"$scratch/err" && pass || fail "cpack -G TGZ"
 mkdir "$scratch/anywhere"
@@ -52,7 +52,7 @@ if command -v dpkg-shlibdeps >/dev/null 2>&1; then
     expect_output dataset-fashion-mnist
     if grep -q openmpi "$scratch/out"; then fail "the planner's package wants MPI"; else pass; fi
     if command -v lintian >/dev/null 2>&1; then
-        # Where the prefix is not /usr, pkg-config's file lies beside all architectures'.
+        # If the prefix is not /usr, pkg-config's file is in the folder for all architectures.
         lintian --allow-root --suppress-tags pkg-config-unavailable-for-cross-compilation "$scratch"/debs/*.deb >"$scratch/out" 2>/dev/null
         [ -s "$scratch/out" ] && fail "lintian: $(head -5 "$scratch/out")" || pass
     else

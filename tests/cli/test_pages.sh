@@ -1,5 +1,6 @@
 #!/bin/sh
-# What a report shows of money, power, energy and memory, in the units people use; the candidates, each distinct.
+# A report's figures of cost, power, energy and memory, in common units; the candidates, each
+# distinct.
 . "$(dirname "$0")/lib.sh"
 cd "$scratch" || exit 1
 
@@ -34,7 +35,7 @@ PYTHON
     if grep -q "cost per" "$scratch/seen"; then fail "a cost without a price"; else pass; fi
 fi
 
-# ---- The memory of a device over time is that of the plan, however many stages it has --------------
+# ---- The memory of a device over time is that of the plan, for any number of stages ----------------
 expect 0 plan -w gpt2 -c dgx-a100 --fix pp=4,interleave=3 --no-simulate -o interleaved.json
 cp out printed
 expect 0 simulate interleaved.json --json
@@ -43,7 +44,7 @@ expect 0 report interleaved.json simulated.json -o interleaved.html
 report_holds interleaved.html '[max(c["bytes"]) for c in docs["simulation"]["memory_over_time"]] == [sum(d["plan"]["stages"][s["like"]]["bytes"]) for s in d["plan"]["stages"]]'
 page_says interleaved.html "Memory of a device over the simulated time" "pipeline rank 3|"
 
-# ---- Instructions that run ahead of their step are in the time per stage -----------------------------
+# ---- Instructions that run ahead of their step are included in the time per stage --------------------
 expect 0 plan -w corridor-reinforce -c "1x p100-server" --fix actors=2,lag=1 --no-simulate -q -o ahead.json
 expect 0 report ahead.json -o ahead.html
 report_holds ahead.html 'abs(d["timeline"]["stage_parts"][0]["seconds"][0] / json.load(open("ahead.json"))["prediction"]["step_time_s"] - 1) < 0.05'

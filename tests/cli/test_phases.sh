@@ -1,13 +1,13 @@
 #!/bin/sh
-# A training of several phases: planned, predicted, run and compared; what is learnt is what one run, or runs
-# joined by a checkpoint, learn to the bit.
+# A training of several phases: planned, predicted, run and compared. Its results equal, bit for
+# bit, those of one run, or of runs joined by a checkpoint.
 . "$(dirname "$0")/lib.sh"
 export TRAINYARD_WORKER="$WORKER"
 python=/usr/bin/python3
 cd "$scratch" || exit 1
 fix=pp=1,dp=2,compression=none,zero=0
 
-# same RUN... : the losses of the first are, number for number, those of the others one behind the other.
+# same RUN... : the losses of the first are, number for number, those of the others in sequence.
 same() {
     $python - "$@" <<'END' && pass || fail "other losses: $*"
 import json, sys
@@ -19,7 +19,7 @@ assert len(found) > 4 and found == expected, (found, expected)
 END
 }
 
-# Two phases of one shape are one run of all their steps.
+# Two phases of the same shape are one run of all their steps.
 cat >alike.json <<'END'
 {"schema": "trainyard.phases/1", "phases": [{"steps": 5}, {"steps": 4}]}
 END
@@ -37,7 +37,8 @@ json.dump(first, open("whole.json", "w"))' && pass || fail "phases of one shape 
 expect 0 run whole.json --steps 9 -q -o whole-run.json
 same alike-run.json whole-run.json
 
-# Other batches, rates and momenta are runs that a checkpoint joins. An epoch is so many samples.
+# Other batch sizes, learning rates and momenta are runs that a checkpoint joins. An epoch is a
+# number of samples.
 cat >others.json <<'END'
 {"schema": "trainyard.phases/1", "samples": 640, "phases": [
   {"epochs": 0.5, "global_batch": 64, "fix": "micro_batch=16"},
@@ -57,7 +58,7 @@ expect 0 run plan.json -q -o run.json
 same run.json joined.json
 expect 0 check run.json
 
-# Every reader has them.
+# Every reader supports them.
 expect 0 estimate plan.json
 expect_output "phase   batch  learning rate" "all     16 steps, 960 samples"
 expect 0 simulate plan.json
@@ -78,7 +79,7 @@ expect 0 run plan.json --until loss=100 --evaluate-every 2 -q -o short.json
 $python -c 'import json
 assert [len(p["losses"]) for p in json.load(open("short.json"))["phases"]] == [2]' && pass || fail "phases go on behind the target"
 
-# Images of other sizes: the same parameters, each phase's samples and costs at its own.
+# Images of other sizes: the same parameters, each phase's samples and costs at its size.
 cat >images-net.json <<'END'
 {"schema": "trainyard.zoo/1", "name": "small-resnet", "family": "residual", "source": "a test", "input": [3, 24, 24], "sample_bytes": 1729,
  "block": "basic", "blocks": [1, 1], "width": 4, "classes": 3, "dataset": "synthetic", "global_batch": 12,
@@ -100,7 +101,7 @@ assert [p["image_size"] for p in phases] == [[16, 16], [24, 24], [32, 40]], phas
 assert phases[0]["step_time_s"] < phases[1]["step_time_s"] < phases[2]["step_time_s"], phases
 END
 done
-# A phase's plan is that of the network at its size.
+# A phase's plan is that of the model at its size.
 expect 0 plan -w "images-net.json image_size=32x40" -c local:2 --global-batch 24 --fix $fix,micro_batch=3 --no-simulate -q -o alone.json
 $python - <<'END' && pass || fail "another network than that of the size alone"
 import json
@@ -111,7 +112,7 @@ assert phases[0]["workload"]["input_shape"] == [3, 16, 16] and phases[1]["worklo
 for n, plan in enumerate(phases):
     json.dump(plan, open(f"size-{n}.json", "w"))
 END
-# Three classes of 12 images, of sides of their own.
+# Three classes of 12 images, each with its own side length.
 $python - <<'END'
 import os, random, struct, zlib
 numbers = random.Random(3)
@@ -145,16 +146,16 @@ expect 1 export sizes-plan.json --to slurm
 expect_error_line "--to slurm: sizes-plan.json has the plans of several phases, which 'trainyard run' trains; expected one plan"
 report_holds sized.html 'docs["phased-plan"]["phases"][2]["plan"]["workload"]["input_shape"][1:] == [32, 40]'
 page_says sized.html "24|32x40|"
-# Weights of one size are where training goes on at another.
+# Weights of one size continue training at another.
 expect 0 run size-2.json --steps 4 --init sized.safetensors -q -o gone-on.json
-# A data set of one size has no other.
+# A data set with one size supports no other.
 sed 's/"dataset": "synthetic"/"dataset": "fashion-mnist"/; s/"input": .3, 24, 24./"input": [1, 28, 28]/; s/"classes": 3/"classes": 10/' images-net.json >mnist-net.json
 printf '{"schema": "trainyard.phases/1", "phases": [{"steps": 2}, {"steps": 2, "image_size": 32}]}' >mnist-sizes.json
 expect 0 plan -w mnist-net.json -c local:2 --fix $fix,micro_batch=3 --no-simulate --phases mnist-sizes.json -q -o mnist-plan.json
 expect 3 run mnist-plan.json -q -o mnist-run.json
 grep -q "found images of 28 x 28, expected 1024 pixels" err && pass || fail "no word of the data set's size: $(cat err)"
 
-# The way to a target: of one phase, and of several of one shape, as of their plan.
+# The progress to a target: of one phase, and of several with one shape, as of their plan.
 cat >law.json <<'END'
 {"schema": "trainyard.calibration/1", "temperature_cost": {"low": 0.2, "expected": 0.4, "high": 0.8}, "convergence":
  {"name": "mine", "target": "accuracy=0.3", "source": "made up", "noise_scale_samples": 300, "minimum_samples": 4000, "log_deviation": 0.1,
@@ -198,7 +199,8 @@ way '{"steps": 20, "learning_rate": 0.02}'
 as_plain "another rate"
 way '{"steps": 20, "momentum": 0.8}'
 as_plain "another momentum"
-# Batches and rates by hand: what is gone stays, what noise costs is the last phase's.
+# Batch sizes and learning rates by hand: finished phases count, the cost of noise is the last
+# phase's.
 way '{"steps": 20, "global_batch": 64}, {"steps": 10, "global_batch": 256, "learning_rate": 0.01}, {"steps": 1000, "momentum": 0.8}'
 $python - <<'END' && pass || fail "not the law by hand"
 import json, math
@@ -238,7 +240,7 @@ expect 0 report resnet-phases.json -o resnet.html
 report_holds resnet.html 'not docs["phased-score"]["is_reached"] and docs["phased-score"]["last_phase"] == 2'
 page_says resnet.html " of the way to the target: " " more steps of phase 2 would reach it."
 
-# Stopped in whichever phase, a training goes on to what one that was not stopped has.
+# Interrupted in any phase, a training resumes to the same result.
 cat >stopped.json <<'END'
 {"schema": "trainyard.phases/1", "phases": [{"steps": 6, "global_batch": 64}, {"steps": 400, "global_batch": 32, "learning_rate": 0.01}, {"steps": 5, "global_batch": 128}]}
 END
@@ -253,7 +255,7 @@ assert [p["losses"] for p in found] == [p["losses"] for p in expected]
 assert [p["plan_digest"] for p in found] == [p["plan_digest"] for p in expected]
 END
 }
-# Its end cut off: the checkpoint of the first phase, of the second half done, and all.
+# Truncated at its end: the checkpoint of the first phase, of the second half, and all.
 rm -rf stopped-state
 "$TRAINYARD" run stopped-plan.json --checkpoint stopped-state --checkpoint-every 10 -q -o part.json >out 2>err </dev/null &
 run=$!
@@ -274,10 +276,10 @@ expect 0 run stopped-plan.json --checkpoint stopped-state --resume -q -o resumed
 same_phases resumed.json
 expect 0 check resumed.json
 expect 0 compare stopped-plan.json resumed.json
-# All was done: the result again.
+# All was done: the same result again.
 expect 0 run stopped-plan.json --checkpoint stopped-state --resume -q -o again.json
 same_phases again.json
-# In the first phase, and behind it before its result was kept.
+# In the first phase, and after it before its result was saved.
 expect 0 plan -w mlp -c local:2 --fix $fix,micro_batch=8 --no-simulate --global-batch 64 -q -o first-phase.json
 for steps in 3 6; do
     rm -rf early-state
@@ -287,7 +289,7 @@ json.dump(json.load(open("stopped-plan.json"))["phases"][0]["plan"], open("first
     expect 0 run stopped-plan.json --checkpoint early-state --resume -q -o early-resumed.json
     same_phases early-resumed.json
 done
-# A target that was met is.
+# A target that was met counts as met.
 expect 0 run stopped-plan.json --until loss=100 --evaluate-every 2 --checkpoint met-state -q -o met.json
 expect 0 run stopped-plan.json --until loss=100 --evaluate-every 2 --checkpoint met-state --resume -q -o met-again.json
 $python -c 'import json
@@ -305,12 +307,12 @@ cmp -s kept.json stopped-copy/phase-1.json && sed 's/"plan_digest": "./"plan_dig
 expect 3 run stopped-plan.json --checkpoint stopped-copy --resume -q
 expect_error_line "stopped-copy/phase-1.json:/plan_digest: found that of another plan"
 
-# Casts keep nothing between steps, so other buckets may follow.
+# Casts have no state between steps, so other buckets may follow.
 expect 0 plan -w lenet -c "2x p100-server" --fix compression=fp16 --no-simulate --phases others.json -q -o cast-plan.json
 expect_output "gradients fp16"
 expect 0 report cast-plan.json -o cast.html
 
-# What was done before a failure is kept.
+# Results before a failure are kept.
 printf '{"schema": "trainyard.phases/1", "phases": [{"steps": 3}, {"steps": 30, "learning_rate": 100000}]}' >wild.json
 expect 0 plan -w mlp -c local:2 --fix $fix --no-simulate --phases wild.json -q -o wild-plan.json
 expect 1 run wild-plan.json -q -o wild-run.json
@@ -319,7 +321,7 @@ expect 0 check wild-run.json
 $python -c 'import json
 assert [len(p["losses"]) for p in json.load(open("wild-run.json"))["phases"]][0] == 3' && pass || fail "the first phase is lost"
 
-# Pins of one phase alone; what belongs to ranks stays with them.
+# Pins of one phase only; state of ranks stays with them.
 cat >zero.json <<'END'
 {"schema": "trainyard.phases/1", "phases": [{"steps": 2, "global_batch": 64, "fix": "zero=1"}, {"steps": 2, "global_batch": 128}]}
 END
@@ -335,7 +337,7 @@ expect_error_line "phase 2: found " "a plan that goes on from the state of the f
 printf '{"schema": "trainyard.phases/1", "phases": [{"steps": 2}, {"steps": 2, "fix": "pp=2,dp=1"}]}' >cut.json
 expect 2 plan -w mlp -c local:2 --fix compression=none,pp=1,dp=2 --no-simulate --phases cut.json -q
 expect_error_line "phase 2: "
-# Nor do they come from a file of other plans.
+# Nor are they read from a file of other plans.
 $python -c 'import json
 d, e = json.load(open("plan.json")), json.load(open("zero-plan.json"))
 d["phases"][1] = e["phases"][0]
@@ -343,7 +345,7 @@ json.dump(d, open("mixed.json", "w"))'
 expect 3 estimate mixed.json
 expect_error_line "mixed.json:/phases/1" "expected a plan that goes on from the state of the first phase"
 
-# What is wrong with them.
+# Errors in them.
 wrong() {
     printf '{"schema": "trainyard.phases/1", %s}' "$1" >wrong.json
     shift

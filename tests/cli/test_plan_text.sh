@@ -1,5 +1,6 @@
 #!/bin/sh
-# The text of a plan: launch words, rates and memory, alternatives that differ, a command that gives it again.
+# The text of a plan: launch line, rates and memory, alternatives that differ, a command that
+# reproduces it.
 . "$(dirname "$0")/lib.sh"
 cd "$scratch" || exit 1
 check="$SOURCE/tests/cli/plan_text.py"
@@ -8,7 +9,7 @@ same() {
     if /usr/bin/python3 "$check" "$@" >said 2>&1; then pass; else fail "$*: $(tail -n 3 said)"; fi
 }
 
-# ---- What is launched, and how well -----------------------------------------------------------------
+# ---- Launch line and performance --------------------------------------------------------------------
 expect 0 plan -w llama-3.1-70b -c "8x dgx-h100" --global-batch 512 --no-simulate -q
 expect_output "llama-3.1-70b on 8x dgx-h100 (64 h100-sxm, nvlink4, 8 rails of 400 Gbit/s)" \
     "Batch       512 sequences x 8,192 tokens, micro-batch " ", accumulation " \
@@ -50,7 +51,7 @@ assert "simulated" in out, out
 END
 fi
 
-# ---- The printed command gives the same plan -----------------------------------------------------------
+# ---- The printed command reproduces the plan -----------------------------------------------------------
 sed -n '/^Reproduce/,$p' llama.txt | sed 's/^Reproduce *//' >again.sh
 sed -i "s|^trainyard|'$TRAINYARD'|; s|\$| |" again.sh
 sed -i 's/\\ $/\\/' again.sh
@@ -59,7 +60,7 @@ for line in Layout Batch Precision Framework Memory; do
     if [ "$(grep "^$line " again.txt)" = "$(grep "^$line " llama.txt)" ]; then pass; else fail "the printed command gives another $line"; fi
 done
 
-# ---- Bold on a terminal, unless nobody wants colors ------------------------------------------------------
+# ---- Bold on a terminal, unless colors are off -----------------------------------------------------------
 same terminal "$TRAINYARD" llama.json
 
 # ---- Memory that exists ----------------------------------------------------------------------------------
@@ -76,7 +77,7 @@ for reserve in -1% 100% nan half; do
 done
 expect 0 memory -w llama-3.1-70b -c "8x dgx-h100" --global-batch 512 --stack megatron --fix "$fixed" --memory-reserve 0%
 expect 4 memory -w llama-3.1-70b -c "8x dgx-h100" --global-batch 512 --stack megatron --fix "$fixed" --memory-reserve 8%
-# Published runs: what somebody pins is answered where it fits without the reserve, with a note.
+# Published runs: a pinned layout is accepted if it fits without the reserve, with a note.
 model="transformer blocks=24 features=2048 heads=16 hidden_features=8192 sequence=2048"
 ran() {
     expect 0 plan --no-simulate --global-batch "$@"

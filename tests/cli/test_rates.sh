@@ -1,6 +1,6 @@
 #!/bin/sh
-# docs/reference/devices.md against the kernels that were measured: every row of its table, of large kernels, is what
-# fit_rates finds with the catalogue as it is. 77: nothing to compare with is here.
+# docs/reference/devices.md against the measured kernels: every row of its table of large kernels
+# equals the result of fit_rates with the current catalogue. 77: the measurements are not here.
 . "$(dirname "$0")/lib.sh"
 kernels=$SOURCE/../shared/data/kernels
 

@@ -1,8 +1,7 @@
 #!/bin/sh
-# Links between pages lead somewhere. Every command of the sh blocks of README and docs runs and ends with 0, and so does
-# every indented one of README and the first pages.
-# `./bootstrap demo` stands for a short demo of
-# the programs under test; `./bootstrap test` is what runs this.
+# Links between pages are valid. Every command of the sh blocks of README and docs runs and ends
+# with 0, and so does every indented one of README and the first pages. `./bootstrap demo` stands
+# for a short demo of the programs under test; `./bootstrap test` is what runs this.
 . "$(dirname "$0")/lib.sh"
 mkdir "$scratch/made" "$scratch/bin"
 ln -s "$TRAINYARD" "$scratch/bin/trainyard"
@@ -25,7 +24,7 @@ for page in "$SOURCE/README.md" "$SOURCE"/docs/*.md "$SOURCE"/docs/*/*.md; do
         FILENAME ~ /README|get-started/ && /^    trainyard / { print }' "$page" >"$scratch/commands"
     while IFS= read -r line; do
         case $line in
-        '' | '#'* | './bootstrap test' | './bootstrap build --planner-only') continue ;; # what others test
+        '' | '#'* | './bootstrap test' | './bootstrap build --planner-only') continue ;; # tested elsewhere
         './bootstrap demo') line='trainyard demo --steps 40 --quiet' ;;
         esac
         line=$(printf '%s\n' "$line" | sed 's|build/release/trainyard|trainyard|g')
@@ -38,8 +37,9 @@ for page in "$SOURCE/README.md" "$SOURCE"/docs/*.md "$SOURCE"/docs/*/*.md; do
 done
 [ $passed -gt 3 ] || fail "the README has hardly any commands"
 
-# What the pages show is what is printed: the same words, and figures within a tenth, which move with the models.
-shown() { # PAGE: its first block that is no command's
+# The output on the pages is what is printed: the same words, and figures within a tenth, which
+# change with the models.
+shown() { # PAGE: its first block that is not a command's
     awk '/^```/ { if (plain) exit; inside = !inside; plain = inside && $0 == "```"; next } plain' "$1" >"$scratch/shown"
     [ -s "$scratch/shown" ] || fail "$1 shows nothing"
 }
@@ -62,7 +62,7 @@ END
 shown "$SOURCE/README.md"
 trainyard plan -w llama-3-70b -c "8x dgx-h100" --tokens 1T --price h100=2.00 -q >"$scratch/out" 2>"$scratch/err"
 same_content README "$scratch/out"
-# How accurate it is, as the page of results has it.
+# Accuracy figures, as on the page of results.
 /usr/bin/python3 - "$SOURCE" >"$scratch/out" 2>&1 <<'END' && pass || fail "README: $(tail -n 1 "$scratch/out")"
 import pathlib, re, sys
 root = pathlib.Path(sys.argv[1])

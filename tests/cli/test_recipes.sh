@@ -1,7 +1,8 @@
 #!/bin/sh
-# docs/design/recipes.md: what it names is there; every recipe can be followed in a copy of the sources (recipes/follow.py), what it
-# adds to C compiles, and what it adds to the catalogues is planned with. Under `slow` the copy is built, without optimisation,
-# CUDA, and gives what the recipes promise.
+# docs/design/recipes.md: all names in it exist; every recipe can be followed in a copy of the
+# sources (recipes/follow.py), its C code compiles, and its catalogue entries can be planned with.
+# Under `slow` the copy is built, without optimization and CUDA, and gives the results in the
+# recipes.
 . "$(dirname "$0")/lib.sh"
 recipes=$SOURCE/docs/design/recipes.md
 cd "$SOURCE" || exit 1
@@ -22,7 +23,7 @@ done <"$scratch/named"
 # Kinds are rows of tables.
 if /usr/bin/python3 "$SOURCE/tests/recipes/kinds.py" "$SOURCE" >"$scratch/err" 2>&1; then pass; else fail "kinds are compared outside their tables"; fi
 
-# Followed, all at once.
+# All recipes together.
 copy=$scratch/copy
 mkdir "$copy" "$scratch/made"
 (tar -cf - --exclude=./build --exclude=./.git --exclude='./tests/fuzz/corpus' .) | (cd "$copy" && tar -xf -)
@@ -32,10 +33,10 @@ if /usr/bin/python3 "$SOURCE/tests/recipes/follow.py" "$copy" 2>"$scratch/err"; 
     exit 1
 fi
 
-# The device, its host, the cluster of it, the network: data, for the program that is there.
+# The device, its host, its cluster, the model: data for the existing program.
 cd "$scratch/made" || exit 1
 export TRAINYARD_DATA="$copy" XDG_CACHE_HOME="$scratch/cache"
-# figure KEY FILE: the first number of a document that is called KEY.
+# figure KEY FILE: the first number of a document with this key.
 figure() { sed -n "s/.*\"$1\": *\([-0-9.e+]*\).*/\1/p" "$2" | head -n 1; }
 expect 0 cluster show two-tenfold
 expect_output "tenfold"
@@ -49,7 +50,8 @@ fi
 expect 0 workload show lenet-again
 expect_output "lenet-again"
 
-# The model family: by its name, by a type and by a class; Llama's parameters, and a window in every other block.
+# The model family: by its name, by a type and by a class; Llama's parameters, and a window in every
+# second block.
 for key in '"model_type": "llama"' '"model_type": "every_other"' '"model_type": "every_second"' '"architectures": ["EveryOtherForCausalLM"]'; do
     echo "{$key, \"num_hidden_layers\": 8, \"hidden_size\": 64, \"intermediate_size\": 128, \"num_attention_heads\": 4, \"vocab_size\": 1000}" >config.json
     expect 0 workload import config.json -o family.json
@@ -57,13 +59,13 @@ for key in '"model_type": "llama"' '"model_type": "every_other"' '"model_type": 
     if [ "$windows" = "${expected:-0}" ] && [ "$bytes" = "${of_llama:=$bytes}" ]; then pass; else fail "$key: $windows windows"; fi
     expected=4
 done
-# A launch target is a row and a template, and nothing else of the product.
+# A launch target is a row and a template, and no other product code.
 touched=$(diff -rq "$SOURCE/reports" "$copy/reports")
 if [ "$(echo "$touched" | wc -l)" -eq 2 ] && echo "$touched" | grep -q 'launch/launch.c' && echo "$touched" | grep -q 'templates: start.sh.in'; then pass; else
     fail "a launch target touches: $touched"
 fi
 
-# What is wrong in a family is refused with its place.
+# Errors in a family are refused with their location.
 while IFS='|' read -r step place; do
     sed "s/\"name\": \"every_other\"/\"name\": \"wrong\"/; s/\"steps\": \\[/\"steps\": [$step, /" "$copy/workloads/families/every_other.json" >"$copy/workloads/families/wrong.json"
     echo '{"model_type": "wrong", "num_hidden_layers": 2, "hidden_size": 64, "intermediate_size": 128, "num_attention_heads": 4, "vocab_size": 1000}' >config.json
@@ -77,7 +79,7 @@ done <<'END'
 END
 rm "$copy/workloads/families/wrong.json"
 
-# Every file of C that a recipe changes or adds.
+# Every C file that a recipe changes or adds.
 changed=$(cd "$copy" && find core planner simulate execute reports -name '*.c' | while IFS= read -r file; do
     cmp -s "$file" "$SOURCE/$file" || echo "$file"
 done)
@@ -106,7 +108,8 @@ same() { # same WHAT KEY A B
     fi
 }
 
-# The schedule runs; no two micro-batches are in the pipe, so it takes longer than GPipe's.
+# The schedule runs; no two micro-batches are in the pipeline together, so it takes longer than
+# GPipe.
 for schedule in turns gpipe; do
     expect 0 plan -w lenet -c "1x p100-server" --fix pp=4,schedule=$schedule,micro_batch=16 --no-simulate -q -o $schedule.json
     expect 0 simulate $schedule.json --json
@@ -135,7 +138,7 @@ done
 same "fp16-again" step_time_s fp16-again.json fp16.json
 if [ -n "$(losses fp16-run.json)" ] && [ "$(losses fp16-again-run.json)" = "$(losses fp16-run.json)" ]; then pass; else fail "fp16-again learns $(losses fp16-again-run.json), fp16 $(losses fp16-run.json)"; fi
 
-# The layer kind: linear layers by another name cost the same, and learn the same.
+# The layer kind: linear layers by another name have the same cost, and train the same.
 expect 0 workload export mlp -o linear.json
 sed 's/"kind": *"linear"/"kind": "dense"/' linear.json >dense.json
 for kind in dense linear; do
@@ -171,7 +174,7 @@ for system in mine ddp; do
 done
 same mine step_time_s mine.json ddp.json
 
-# The launch target: its own script with the hosts of the plan, and torchrun's settings.
+# The launch target: its own script with the plan's hosts, and torchrun's settings.
 expect 0 plan -w vgg16 -c "2x p100-server" --fix pp=1,compression=none --no-simulate -q -o launched.json
 for to in parallel-ssh torchrun; do
     expect 0 export launched.json --to $to -o $to -q

@@ -1,12 +1,13 @@
 #!/bin/sh
-# What is written and read comes back as it was: launch files as a question, traces, platforms. Which pairs there are
-# is found by program: every file of every target is given to every reader.
+# Exported files read back as they were: launch files as a query, traces, platforms. The test finds
+# the pairs itself: every file of every target is given to every reader.
 . "$(dirname "$0")/lib.sh"
 mkdir "$scratch/made"
 cd "$scratch" || exit 1
 same=$SOURCE/tests/launch/same_plan.py
 
-# TARGET|FILE|MODEL|CLUSTER|OPTIONS of plan|--fix|what the format holds; a model beside the file where it has none.
+# TARGET|FILE|MODEL|CLUSTER|OPTIONS of plan|--fix|content of the format; a separate model if the
+# format has none.
 while IFS='|' read -r target file model cluster options fix held; do
     told="$target, $model, $options $fix"
     # shellcheck disable=SC2086 # several words
@@ -43,7 +44,7 @@ accelerate|accelerate.yaml|gpt2 batch=64|2x dgx-a100|--stack pytorch-fsdp --prec
 accelerate|accelerate.yaml|gpt2 batch=64|2x dgx-a100|--stack pytorch-ddp --precision fp32|pp=1,zero=0,recompute=none|schedule precision
 END
 
-# Every file of every target, to every reader: what one takes is above, or below.
+# Every file of every target with every reader: accepted pairs are above, others below.
 expect 0 plan -w "llama-3.1-8b batch=64" -c "4x dgx-h100" --stack torchtitan --fix pp=2,tp=4,sp=1,cp=1,zero=3,recompute=full,compression=none --no-simulate -q -o torchtitan.json
 expect 0 plan -w "llama-3.1-8b batch=64" -c "4x dgx-h100" --stack megatron --fix pp=2,tp=2,cp=1,zero=1,recompute=none,compression=none --no-simulate -q -o megatron.json
 expect 0 plan -w "gpt2 batch=64" -c "2x dgx-a100" --stack pytorch-ddp --fix pp=1,zero=0,recompute=none,compression=none,micro_batch=4 --no-simulate -q -o ddp.json
@@ -59,7 +60,7 @@ while read -r target; do
     rm -rf "made/$target"
     expect 0 export "$plan" --to "$target" -o "made/$target" --quiet
     for file in "made/$target"/*; do
-        case $file in *.[1-9].et | *.1[0-9].et) continue ;; esac # one rank's is as another's
+        case $file in *.[1-9].et | *.1[0-9].et) continue ;; esac # the files of all ranks are alike
         for reader in "plan --config $file -w gpt2 -c local:2 --no-simulate" "plan --config $file -c local:2 --no-simulate" "workload import $file" "cluster import $file" "stack show $file" "estimate $file"; do
             # shellcheck disable=SC2086
             "$TRAINYARD" $reader >/dev/null 2>err </dev/null
@@ -79,7 +80,8 @@ workload import megatron/megatron.args
 END
 if cmp -s expected pairs; then pass; else fail "files that are written and read: $(diff expected pairs)"; fi
 
-# A plan's trace holds the work of a rank's step: forward and twice that backward, of so many samples.
+# A plan's trace contains the work of a rank's step: forward and twice that backward, times the
+# number of samples.
 expect 0 workload import made/chakra/trace.0.et -o step.json -q
 if /usr/bin/python3 - ddp.json step.json >out 2>&1 <<'CHECK'; then pass; else fail "the work in a trace: $(tail -1 out)"; fi
 import json, sys
@@ -89,7 +91,7 @@ samples = plan["global_batch"] / plan["stages"][0]["replicas"]
 assert abs(work(step) / (3 * samples * work(plan["workload"])) - 1) < 1e-3, (work(step), samples, work(plan["workload"]))
 CHECK
 
-# Platforms of SimGrid: devices, their rates, and what cuts them in two.
+# Platforms of SimGrid: devices, their rates, and their bisection.
 for cluster in "2x dgx-a100" "leaf:2 host:2 gpu:4 @h100-sxm nvlink4 ndr400 oversub:2" "4x p100-server"; do
     expect 0 cluster export "$cluster" --to simgrid -o made/platform.xml --quiet
     expect 0 cluster import made/platform.xml -o platform.json --quiet

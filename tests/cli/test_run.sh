@@ -19,7 +19,8 @@ if grep -q '"ph": "X"' "$work/trace.json"; then pass; else fail "the trace has n
 expect 0 report "$work/plan.json" "$work/run.json" -o "$work/report.html"
 report_holds "$work/report.html" 'd["timeline"]["is_measured"] and any(item[1] for item in d["timeline"]["items"])'
 
-# Gradients a step late: planned where asked for, shown, simulated, run, compared, and scored.
+# Gradients with a staleness of one step: planned on request, printed, simulated, run, compared, and
+# scored.
 expect 0 plan -w mlp -c local:2 --fix pp=1,staleness=1 -q -o "$work/late.json"
 expect_output "DP 2  CP 1  EP 1, staleness 1" "per step, up to 1 step late"
 expect 0 estimate "$work/late.json" --program
@@ -37,7 +38,8 @@ expect_error_line "staleness: found 1, expected 0" "no stage has replicas"
 expect 2 plan -w mlp -c local:2 --fix staleness=99
 expect_error_line "staleness" "64"
 
-# A server that trains nothing: planned, shown, simulated, run by ranks of which one serves, and no framework's.
+# A dedicated server: planned, printed, simulated, run with one rank as the server; no framework
+# supports it.
 expect 0 plan -w mlp -c local:3 --fix servers=1,compression=none -q -o "$work/served.json"
 expect_output "DP 2  CP 1" "1 that train" "parameter-server"
 if grep -q '"shard": "size"' "$work/served.json"; then pass; else fail "the plan has no servers"; fi
@@ -100,7 +102,8 @@ start = next(e for e in events if e["key"] == "run_start")
 assert stop["time_ms"] > start["time_ms"] and "eval_accuracy" in keys and keys.count("tracked_stats") >= 50
 END
 
-# Without devices: a plan for other machines, of a network that does not train here. Only time and messages.
+# Without devices: a plan for other hosts, of a model that cannot train here. Only time and
+# messages.
 expect 0 plan -w resnet50 -c "1x p100-server" --global-batch 64 --fix pp=2,dp=2 --no-simulate -q -o "$work/resnet50.json"
 expect 0 run "$work/resnet50.json" --backend replay --steps 2 -q -o "$work/resnet50-run.json" --metrics "$work/resnet50.prom" --mlperf-log "$work/resnet50.log"
 expect_output "4 stage replicas (replay), 2 steps" "none: layers only took their time"
@@ -114,7 +117,7 @@ expect_error_line "replay" "trains nothing" "target"
 expect 1 run "$work/plan.json" --backend rerun -q
 expect_error_line "rerun" "replay"
 
-# Until a loss of the test set; compared with what a calibration predicts.
+# Until a test loss is reached; compared with a calibration's prediction.
 expect 0 run "$work/plan.json" --steps 60 --until loss=50 --evaluate-every 20 -q -o "$work/reached.json"
 expect_output "after 20 steps"
 grep -q '"until": {"loss": 50}' "$work/reached.json" || fail "the run does not say what it was to reach"
@@ -135,7 +138,7 @@ done
 expect 2 run "$work/plan.json" --evaluate-every 10
 expect_error_line "--evaluate-every: found without --until"
 
-# The learning rate: as asked, or the one that a calibration proposes for the batch.
+# The learning rate: the requested one, or the one that a calibration proposes for the batch size.
 expect 0 plan -w mlp -c local:2 --fix pp=1 --global-batch 256 --learning-rate 0.02 --no-simulate -q -o "$work/rate.json"
 grep -q '"learning_rate": 0.02[,}]' "$work/rate.json" || fail "the plan has another learning rate"
 expect 0 plan -w mlp -c local:2 --fix pp=1 --global-batch 1000 --task "$work/made.json" --no-simulate -o "$work/rate.json"
@@ -150,7 +153,7 @@ expect 0 plan -w mlp -c local:2 --fix pp=2 -q -o "$work/other.json"
 expect 3 compare "$work/other.json" "$work/run.json"
 expect_error_line "another plan"
 
-# Text as tokens, and back; a network with a large enough vocabulary trains on them.
+# Text as tokens, and back; a model with a large enough vocabulary trains on them.
 expect 0 data tokenize "$SOURCE/README.md" "$SOURCE/docs/reference/file-formats.md" -o "$work/bytes.tokens"
 expect_output "vocabulary 256"
 expect 0 data tokenize "$SOURCE/README.md" "$SOURCE/docs/reference/file-formats.md" --vocabulary 512 -o "$work/pairs.tokens"
@@ -166,7 +169,8 @@ expect 2 data tokenize "$SOURCE/README.md"
 expect 2 data tokenize "$SOURCE/README.md" --vocabulary 100 -o "$work/none.tokens"
 expect 2 data shuffle "$SOURCE/README.md"
 
-# Lanes: two processes are one rank, with the loss of one process; measured lies over predicted.
+# Tensor parallelism: two ranks form one stage replica, with the loss of one rank; comparison of
+# measured with predicted times.
 expect 0 plan -w "gpt-tiny sequence=16" -c local:2 --fix tp=2 -q -o "$work/lanes.json"
 expect 0 run "$work/lanes.json" --steps 20 -q -o "$work/lanes-run.json"
 expect_output "1 stage replica (cpu)" "Loss"
@@ -187,7 +191,7 @@ if [ -n "${TY_ALL:-}" ]; then
     if [ "$(ls "$scratch/lanes/step-6" | wc -l)" -eq 4 ]; then pass; else fail "not one checkpoint a lane"; fi
 fi
 
-# Expert lanes: two processes with two experts each learn what one with four does.
+# Expert parallelism: two ranks with two experts each train like one with four.
 cat >"$work/moe.json" <<'END'
 {"schema": "trainyard.zoo/1", "source": "mixtral-8x7b.json", "name": "moe-small", "family": "decoder", "blocks": 2,
  "features": 32, "heads": 4, "kv_heads": 2, "experts": 4, "experts_per_token": 2, "expert_features": 64,
@@ -213,7 +217,7 @@ expect 0 run "$work/sharded-experts.json" --steps 4 --checkpoint "$scratch/exper
 expect 0 run "$work/sharded-experts.json" --steps 6 --checkpoint "$scratch/experts" --resume -q -o "$work/sharded-run.json"
 if [ "$(ls "$scratch/experts/step-6" | wc -l)" -eq 4 ]; then pass; else fail "not one checkpoint an expert lane"; fi
 
-# A run goes on from its checkpoint; whatever does not fit is refused with one line.
+# A run resumes from its checkpoint; a mismatch is refused with one line.
 expect 0 run "$work/plan.json" --steps 4 --checkpoint "$scratch/state" --checkpoint-every 2 -q -o "$work/first.json"
 expect 0 run "$work/plan.json" --steps 8 --checkpoint "$scratch/state" --resume -q -o "$work/second.json"
 if [ "$(ls "$scratch/state")" = "$(printf 'latest.json\nresult.json\nstep-8')" ]; then pass; else fail "old checkpoints stay"; fi
@@ -224,7 +228,7 @@ expect_error_line "latest.json" "earlier run"
 expect 3 run "$work/other.json" --steps 9 --checkpoint "$scratch/state" --resume -q -o "$work/none.json"
 expect_error_line "latest.json" "this very plan"
 
-# All that was asked for is done: the result once more, whether it was kept or has to be made of the checkpoint.
+# All requested steps are done: the same result again, from the saved result or from the checkpoint.
 expect 0 run "$work/plan.json" --steps 8 --checkpoint "$scratch/state" --resume -o "$work/again.json"
 grep -q "finished before, after 8 steps" "$scratch/err" && pass || fail "a finished run does not say so"
 cmp -s "$work/second.json" "$work/again.json" && pass || fail "the result that comes again is another"
@@ -243,7 +247,7 @@ expect 0 report "$work/plan.json" "$work/again.json" -o "$work/again.html"
 expect 3 run "$work/plan.json" --steps 7 --checkpoint "$scratch/state" --resume -q -o "$work/none.json"
 expect_error_line "at most 7 steps, not one of 8"
 
-# However few steps are left, and however early the target is met: what was trained is a result.
+# With any number of steps left, and a target met at any step, there is a result.
 for more in 1 ${TY_ALL:+2 5 10 11}; do
     rm -rf "$scratch/late"
     expect 0 run "$work/plan.json" --steps 30 --checkpoint "$scratch/late" -q -o "$work/late-run.json"
@@ -257,21 +261,22 @@ expect 0 run "$work/plan.json" --steps 60 --until loss=50 --evaluate-every 1 --c
 grep -q "finished before, after 1 steps" "$scratch/err" && pass || fail "a target that was met is trained for again"
 cmp -s "$work/early.json" "$work/again.json" && pass || fail "the result that comes again is another"
 
-# A batch that grows: the same training goes on under another plan.
+# A growing batch size: the same training continues under another plan.
 expect 0 plan -w mlp -c local:2 --fix pp=1,compression=none --global-batch 64 --no-simulate -q -o "$work/small.json"
 expect 0 plan -w mlp -c local:2 --fix pp=1,compression=none --global-batch 192 --no-simulate -q -o "$work/large.json"
 expect 0 run "$work/small.json" --steps 3 --checkpoint "$scratch/grown" -q -o "$work/small-run.json"
 expect 0 run "$work/large.json" --steps 6 --checkpoint "$scratch/grown" --resume -q -o "$work/large-run.json"
 if grep -q '"samples": 768' "$scratch/grown/latest.json"; then pass; else fail "3 steps of 64 and 3 of 192 are $(grep samples "$scratch/grown/latest.json")"; fi
 
-# kill -9 of a rank, and of a lane: a message, no stray rank, and the rest of the steps from the checkpoint. What a
-# writing rank left half-done goes.
+# kill -9 of a rank, also of a tensor-parallel one: a message, no stray rank, and the rest of the
+# steps from the checkpoint. Partial files of a writing rank are removed.
 kill_one() {
     plan=$1
     state=$scratch/killed-$2
     "$TRAINYARD" run "$plan" --steps 100000 --checkpoint "$state" --checkpoint-every 2 -q -o "$work/killed.json" >"$scratch/out" 2>"$scratch/err" &
     pid=$!
-    # Beyond 20 steps warm-up has ten: a run killed before would go on with less than it has left.
+    # Beyond 20 steps the warm-up has ten: a run killed before that would resume with fewer steps
+    # than these.
     tries=0
     while [ $tries -lt 1200 ] && ! grep -q '"step": [2-9][0-9]' "$state/latest.json" 2>/dev/null; do
         tries=$((tries + 1))
@@ -282,7 +287,7 @@ kill_one() {
     wait $pid
     got=$?
     if [ $got -eq 1 ]; then pass; else fail "exit code $got instead of 1 after a rank was killed"; fi
-    sed -i '/^\[/d' "$scratch/err" # Open MPI's word on a message that broke off
+    sed -i '/^\[/d' "$scratch/err" # Open MPI's message about an interrupted transfer
     expect_error_line "signal 9" "--resume" "latest.json"
     if [ -e "$work/killed.json" ]; then fail "a killed run left its output"; else pass; fi
     mkdir -p "$state/step-1"
@@ -295,7 +300,7 @@ kill_one() {
 kill_one "$work/plan.json" rank
 kill_one "$work/lanes.json" lane
 
-# More ranks than the plan has: the job file is caught on its way to the worker.
+# More ranks than in the plan: the job file is intercepted on its way to the worker.
 cat >"$scratch/catch" <<CATCH
 #!/bin/sh
 cp "\$1" "$scratch/job.json"
@@ -306,11 +311,12 @@ root=
 [ "$(id -u)" -ne 0 ] || root=--allow-run-as-root
 mpirun $root --oversubscribe -n 3 "$WORKER" -q "$scratch/job.json" >"$scratch/out" 2>"$scratch/all"
 got=$?
-grep '^trainyard' "$scratch/all" >"$scratch/err" # the launcher has words of its own
+grep '^trainyard' "$scratch/all" >"$scratch/err" # the launcher prints its own messages
 if [ $got -eq 3 ]; then pass; else fail "exit code $got instead of 3 for three ranks of a plan of two"; fi
 expect_error_line "/plan/stages" "found a plan of 2 ranks" "expected one of 3"
 
-# Ctrl-C: exit code 130, no stray rank, nothing in the temporary folder; what was measured is told and kept.
+# Ctrl-C: exit code 130, no stray rank, nothing in the temporary folder; measurements are reported
+# and saved.
 export TMPDIR="$scratch/tmp"
 mkdir "$TMPDIR"
 "$TRAINYARD" run "$work/plan.json" --steps 1000000 -q -o "$work/long.json" >"$scratch/out" 2>"$scratch/err" &

@@ -1,11 +1,11 @@
 #!/bin/sh
-# Images and tokens of other programs through the command line: trained on, gone on with, and skipped where
-# they cannot be read.
+# Images and tokens of other programs on the command line: training, resuming, and skipping
+# unreadable ones.
 . "$(dirname "$0")/lib.sh"
 mkdir "$scratch/made"
 work=$scratch/made
 
-# Three classes of 12 images each, told apart by their colours, as folders and as tar files.
+# Three classes of 12 images each, distinguished by their colors, as folders and as tar files.
 /usr/bin/python3 - "$work" <<'END'
 import io, os, random, struct, sys, tarfile, zlib
 work, numbers = sys.argv[1], random.Random(3)
@@ -47,7 +47,7 @@ assert folders[-1] < 0.6 * folders[0], folders
 END
 expect 0 run "$work/piped.json" --anyway --steps 12 --data "$work/images" -q -o "$work/piped-run.json"
 
-# What is read here, and how fast: images, the same in tar files, and what lies in memory.
+# Read rates on this host: images, the same in tar files, and data in memory.
 /usr/bin/python3 - "$work" <<'END'
 import struct, sys
 for part, count in (("train", 50), ("t10k", 10)):
@@ -81,7 +81,8 @@ for made in images, shards, idx:
     assert rates[told["cores"]] >= 0.95 * max(rates.values()), made
 END
 expect 0 check "$work/of-shards.json"
-# The words are those that a plan takes, and its step is no shorter than they let it be.
+# The printed options are those that a plan accepts, and its step is no shorter than the rates
+# allow.
 words=$(sed -n 's/^  "words": "\(.*\)"$/\1/p' "$work/of-images.json")
 expect 0 plan -w "$work/net.json" -c "1x dgx1-v100" --input "$words" --fix devices=2,dp=2,micro_batch=3,compression=none --precision fp32 --no-simulate --json
 /usr/bin/python3 - "$work" "$scratch/out" <<'END' && pass || fail "a plan is not paced by what was measured"
@@ -103,7 +104,7 @@ expect 2 profile --data "$work/images"
 expect_error_line "--workload is needed"
 expect 0 run "$work/plan.json" --anyway --steps 60 --until accuracy=0.9 --evaluate-every 10 --data "$work/images" -q -o "$work/until.json"
 
-# A file that ends early: named, or skipped, by both stages alike.
+# A truncated file: named, or skipped, in the same way by both stages.
 head -c 300 "$work/images/class1/03.png" >"$work/cut" && mv "$work/cut" "$work/images/class1/03.png"
 expect 1 run "$work/plan.json" --anyway --steps 12 --data "$work/images" -q -o "$work/none.json"
 grep -q "class1/03.png: damaged PNG" "$scratch/err" && pass || fail "the sample is not named"
@@ -122,7 +123,7 @@ expect_error_line "found no images, expected folders of classes"
 expect 1 run "$work/plan.json" --anyway --steps 1 --data "$work/nowhere" -q -o "$work/none.json"
 expect_error_line "nowhere"
 
-# Tokens as Megatron-LM and llm.c keep them are the same samples.
+# Tokens in files of Megatron-LM and llm.c are the same samples.
 /usr/bin/python3 - "$work" <<'END'
 import random, struct, sys
 work, numbers = sys.argv[1], random.Random(4)

@@ -1,6 +1,6 @@
 #!/bin/sh
-# Scenarios on the command line: shown, planned, simulated; run where the worker can; traces as
-# profiles.
+# Scenarios on the command line: printed, planned, simulated; run if the worker supports them;
+# traces as profiles.
 . "$(dirname "$0")/lib.sh"
 
 while read -r name cluster; do
@@ -32,20 +32,21 @@ expect_output "follow the trained ones with a decay of 0.99; 500 samples have la
 expect 0 workload show transfer-resnet50
 expect_output "trained: 209 k parameters"
 
-# Replicas step alone; what is not a corridor is planned, not played.
+# Replicas step independently; scenarios other than corridors are planned, not run.
 expect 0 plan -w "fedavg-cnn batch=8" -c "1x p100-server" --fix pp=1,dp=4 --no-simulate -o "$scratch/f.json"
 expect 0 run "$scratch/f.json" --anyway --steps 2 -o "$scratch/run.json"
 expect 0 plan -w es-humanoid -c "1x p100-server" --fix pp=1,dp=4 --no-simulate -o "$scratch/e.json"
 expect 1 run "$scratch/e.json" --anyway --steps 2 -q -o "$scratch/run.json"
 expect_error_line "es-humanoid" "found data set synthetic, expected corridor"
-# Nor does it measure what it does not play.
+# Nor does it measure a scenario that it does not run.
 expect 1 profile -w es-humanoid --ranks 1 -q -o "$scratch/none.json"
 if grep -q "trainyard-worker: es-humanoid: .* expected corridor" "$scratch/err"; then pass; else fail "es-humanoid is measured: $(tail -1 "$scratch/err")"; fi
-# Episodes are, whole; a teacher's network is, with its loss.
+# Complete episodes are measured; so is a teacher's model, with its loss.
 expect 0 profile -w corridor-evolution --ranks 1 --micro-batches 2,4 -q -o "$scratch/episodes.json"
 grep -q '"linear in_features=9' "$scratch/episodes.json" && pass || fail "episodes are not in the profile"
 expect 0 profile -w mean-teacher-fashion --ranks 1 --micro-batches 2 -q -o "$scratch/taught.json"
-# Actors: planned, simulated, played by their times, trained, and gone on with; what no plan may say of them is refused.
+# Actors: planned, simulated, replayed by their times, trained, and resumed; invalid plans of them
+# are refused.
 TRAINYARD_PROFILE_HASTE=100
 export TRAINYARD_PROFILE_HASTE
 expect 0 workload show corridor-reinforce
@@ -75,7 +76,7 @@ sed 's/"seed": 1,/"seed": 1, "zero": 1,/' "$scratch/actors.json" >"$scratch/shar
 expect 3 simulate "$scratch/shards.json"
 expect_error_line "found reinforcement, expected another: with ZeRO"
 unset TRAINYARD_PROFILE_HASTE
-# A teacher is no use without its student, nor far from it.
+# A teacher must be with its student, on the same devices.
 expect 0 workload export mean-teacher-fashion -q -o "$scratch/taught-workload.json"
 sed 's/"decay": 0.99/"decay": 1/' "$scratch/taught-workload.json" >"$scratch/stubborn.json"
 expect 3 plan -w "$scratch/stubborn.json" -c "1x p100-server" --no-simulate
@@ -83,7 +84,8 @@ expect_error_line "/teacher/decay: found 1, expected a number >= 0 and < 1"
 expect 2 plan -w mean-teacher-fashion -c "1x p100-server" --fix pp=2 --no-simulate
 expect_error_line "a teacher follows what is trained"
 
-# A trace's annotations are the times of layers they are named after; kernels alone are refused.
+# A trace's annotations are the times of the layers that they name; kernels without annotations are
+# refused.
 event() { printf '{"ph": "X", "cat": "%s", "name": "%s", "ts": 1, "dur": %s, "args": {}}' "$1" "$2" "$3"; }
 {
     printf '{"traceEvents": ['
@@ -95,7 +97,7 @@ event() { printf '{"ph": "X", "cat": "%s", "name": "%s", "ts": 1, "dur": %s, "ar
 expect 0 profile import "$scratch/trace.json" -w lenet --micro-batches 128 -o "$scratch/p.json"
 expect 0 plan -w lenet -c "1x p100-server" --fix pp=1,dp=4,micro_batch=32 --no-simulate -p "$scratch/p.json"
 expect_output "Step time   250 ms" # a quarter of the samples in a quarter of a second
-# Measured on a V100 they are scaled, and said to be.
+# Times measured on a V100 are scaled, which is reported.
 expect 0 plan -w lenet -c "1x p100-server" --fix pp=1,dp=4,micro_batch=32 --no-simulate -p "$scratch/p.json" --profile-device v100-sxm2-16gb -o "$scratch/scaled.json"
 tr -s ' \n' ' ' <"$scratch/out" | grep -q "Provenance layer times measured on another device (v100-sxm2-16gb by 1[.0-9]*), scaled to p100-pcie-16gb; the rest from data sheets" && pass || fail "a profile's times are not said to be scaled"
 awk '/^Step time/ { exit !($3 > 300 && $4 == "ms") }' "$scratch/out" && pass || fail "a profile's times are not scaled: $(grep '^Step' "$scratch/out")"
@@ -109,11 +111,11 @@ expect_error_line "p.json" "none of a layer of mlp"
 expect 3 profile import "$scratch/trace.json" -w mlp --micro-batches 128 -o "$scratch/q.json"
 expect_error_line "none of the 7 layers of mlp" "record_function"
 expect 2 profile import "$scratch/trace.json" -w mlp
-# Where memory does not suffice nothing is measured: the system would end the ranks in the middle.
+# If memory does not suffice nothing is measured: the system would kill the ranks during it.
 expect 1 profile -w gpt2 --ranks 1 --micro-batches 1,4096 -q -o "$scratch/q.json"
 expect_error_line "gpt2 with micro-batches of 4096" "profile smaller ones"
 [ ! -e "$scratch/q.json" ] && pass || fail "half a profile is left"
-# workload import guesses that it is a trace, packed or not, and gives the same profile.
+# workload import detects a trace, compressed or not, and gives the same profile.
 gzip -k "$scratch/trace.json"
 for trace in trace.json trace.json.gz; do
     expect 0 workload import "$scratch/$trace" -w lenet --micro-batches 128 -o "$scratch/same.json"

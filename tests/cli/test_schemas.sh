@@ -1,5 +1,5 @@
 #!/bin/sh
-# Every --json document of every command, and every file that is written, against docs/schemas.
+# Every --json document of every command, and every written file, against docs/schemas.
 . "$(dirname "$0")/lib.sh"
 python=/usr/bin/python3 # Debian's, with Debian's modules
 if ! $python -c 'import jsonschema' 2>/dev/null; then
@@ -12,7 +12,7 @@ mkdir "$scratch/made" "$scratch/documents"
 cd "$scratch" || exit 1
 documents=0
 
-# document COMMAND...: its output is a document; failing_document: so it is with exit code 4.
+# document COMMAND...: its output is a document; failing_document: the same with exit code 4.
 document() {
     document_of 0 "$@"
 }
@@ -123,7 +123,7 @@ document whatif -w resnet50 -c "1x p3.16xlarge" -q --vary batch=256,512 --fix pp
 printf 'plan.top = 3\nseed = 7\n' >conf
 TRAINYARD_CONFIG=$scratch/conf document config
 
-# A calibration of a library's log has hosts, and so have the plans made with it.
+# A calibration from a library's log has hosts, and so have the plans that use it.
 {
     echo "all_reduce_perf -b 1M -e 1G"
     echo "# size count type redop root time algbw busbw #wrong time algbw busbw #wrong"
@@ -155,7 +155,7 @@ expect 0 profile -w mlp --ranks 2 --micro-batches 16,32 -q -o documents/profile.
 
 if $python "$SOURCE/tests/cli/check_json.py" "$SOURCE/docs/schemas" documents/*.json; then pass; else fail "documents and schemas differ"; fi
 
-# The keys that scripting.md names are in a document of their command.
+# The keys in scripting.md are in a document of their command.
 if $python - "$SOURCE/docs/reference/scripting.md" documents >out 2>&1 <<'END'; then pass; else fail "scripting.md: $(cat out)"; fi
 import glob, json, re, sys
 page, folder = sys.argv[1:]
@@ -182,13 +182,13 @@ if looked < 15:
     sys.exit(f"names {looked} keys")
 END
 
-# Nothing is left out: a command with --json has a row above.
+# Complete: every command with --json has a row above.
 for command in $("$TRAINYARD" --help | awk '/^  [a-z]/ { print $1 }'); do
     "$TRAINYARD" $command --help | grep -q -- '^  -j, --json ' || continue
     if grep -qx "$command" covered; then pass; else fail "$command --json is not held against a schema"; fi
 done
 
-# The schemas refuse what the readers refuse.
+# The schemas refuse the same files as the readers.
 refused() { # refused NAME SED-EXPRESSION FILE
     sed "$2" "$3" >bad.json
     cmp -s bad.json "$3" && fail "the edit of $1 changed nothing"

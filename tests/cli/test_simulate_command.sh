@@ -1,5 +1,5 @@
 #!/bin/sh
-# trainyard simulate, quiet and disturbed: what it prints, what it refuses, the same bytes again.
+# trainyard simulate, with and without disturbance: its output, its refusals, reproducible bytes.
 . "$(dirname "$0")/lib.sh"
 plan="$scratch/plan.json"
 expect 0 plan -w gpt2 -c "2x dgx-a100" --fix pp=2,dp=8 --no-simulate -o "$plan"
@@ -26,7 +26,7 @@ expect_output "goodput" "of 10 d with 3 failures"
 expect 0 simulate "$plan" --fail random,device:3@2h --elastic --seeds 5
 expect_output "fewer devices" "19 of 20"
 
-# Ranks of several devices: each can be slow, and is shown.
+# Stage replicas of several devices: each can be slow, and is printed.
 expect 0 plan -w gpt2 -c "2x dgx-a100" --fix pp=2,dp=2,tp=4 --no-simulate -o "$scratch/lanes.json"
 expect 0 simulate "$scratch/lanes.json" --straggler 3.2=1.5 --per-device --trace "$scratch/trace.json" --json
 expect_output "device_utilisation"
@@ -55,14 +55,14 @@ done
 expect 2 simulate "$plan" --fail random --horizon never
 expect_error_line "--horizon"
 
-# Another job beside it.
+# With another job on the cluster.
 expect 0 plan -w alexnet -c "leaf:2 host:1 p100-server" --fix pp=1,dp=8 --no-simulate -o "$scratch/job.json"
 expect 0 simulate "$scratch/job.json" --cluster "leaf:2 host:2 p100-server" --beside "$scratch/job.json"
 expect_output "beside" "alone this job takes"
 expect 2 simulate "$scratch/job.json" --beside "$scratch/job.json"
 expect_error_line "job 1" "has 8"
 expect 3 simulate "$scratch/job.json" --beside "$scratch/nothing.json"
-# Without SimGrid on this machine plans and reports are estimated, and only simulate fails.
+# Without SimGrid on this host plans and reports are estimated, and only simulate fails.
 if [ -n "${PRELOAD:-}" ]; then
     export LD_PRELOAD="$PRELOAD"
     expect 0 plan -w gpt2 -c "2x dgx-a100" -o "$scratch/estimated.json"

@@ -1,8 +1,9 @@
 #!/bin/sh
-# The page of slow tests: a pass is written with its commit, and stays where the test was not run, skipped or failed later.
+# The page of slow tests: a pass is recorded with its commit, and stays if the test is later
+# skipped, not run, or fails.
 . "$(dirname "$0")/lib.sh"
 
-# page COMMIT CASES: what is on the page after a run that ended so.
+# page COMMIT CASES: content of the page after a run with these results.
 page() {
     printf '<testsuite name="t">%s</testsuite>' "$2" >"$scratch/run.xml"
     printf '%s' '{"tests": [{"name": "one"}, {"name": "two"}, {"name": "three"}]}' |

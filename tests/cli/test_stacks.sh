@@ -1,5 +1,6 @@
 #!/bin/sh
-# Stacks: the catalogue, --stack wherever a cost or memory is asked for, and where the name stands.
+# Frameworks: the catalogue, --stack in every command with a cost or memory, and the places that
+# print the name.
 . "$(dirname "$0")/lib.sh"
 mkdir "$scratch/made"
 cd "$scratch/made" || exit 1
@@ -37,8 +38,9 @@ expect_error_line "list takes no name"
 expect 2 stack show megatron-2012
 expect_error_line "no stack or file 'megatron-2012'" "did you mean 'megatron-2021'"
 
-# Constants behind a name. Devices that wait for the slowest, and work that takes longer than costed, are seen by whoever prices
-# or plays a step, and by both alike; among 8 devices the largest of normal numbers is 1.43 deviations off.
+# Constants after a name. Devices that wait for the slowest, and work that takes longer than its
+# cost, affect the estimate and the simulation alike; among 8 devices the largest of normal numbers
+# is 1.43 deviations off.
 step() { # step COMMAND WORDS...: the step's time
     "$TRAINYARD" "$@" --json 2>"$scratch/err" | sed -n 's/.*"step_time_s": \([0-9.e-]*\).*/\1/p' | head -n 1
 }
@@ -60,7 +62,7 @@ expect 2 stack show "megatron compute_scal=2"
 expect_error_line "did you mean 'compute_scale'?"
 rm waiting.json
 
-# Flags of a Megatron-LM file: each that is left out makes another step.
+# Flags of a Megatron-LM file: each omitted one changes the step.
 flags="--tp-comm-overlap --overlap-grad-reduce --overlap-param-gather --grad-reduce-in-bf16"
 megatron() { # megatron FLAGS: the step of a file that has them
     printf '%s\n' "--num-layers 32 --hidden-size 4096 --num-attention-heads 32 --seq-length 2048 --max-position-embeddings 2048" \
@@ -77,7 +79,7 @@ expect 0 plan --config flags.txt -c "4x dgx-h100" --no-simulate --stack nemo
 grep -q "note: tp_comm_overlap=on not used" "$scratch/err" && pass || fail "a switch of another stack is not noted"
 rm flags.txt
 
-# A file of one's own, and what is wrong in one.
+# A user's file, and errors in one.
 printf '%s' '{"schema": "trainyard.stack/1", "name": "ours", "title": "Our trainer", "source": "our runs", "provenance": "measured", "like": "pytorch-ddp", "memory_waste": 0.01}' >ours.json
 ask 0 memory --stack ours.json
 expect_output "Framework   ours (Our trainer"
@@ -92,7 +94,7 @@ expect_error_line "no stack or file 'megatrn'" "did you mean 'megatron'"
 expect 2 run mine.json --stack megatron
 expect_error_line "--stack"
 
-# What it cannot run is not proposed, and refused by name where it is asked for.
+# Plans that it cannot run are not proposed, and refused by name on request.
 ask 2 plan --stack pytorch-ddp --fix pp=2
 expect_error_line "stack pytorch-ddp has no pipelines; found 2 stages"
 ask 2 plan --stack megatron --fix zero=3
@@ -101,7 +103,7 @@ expect 0 stack show pytorch-fsdp
 expect_output "levels of ZeRO 0, 2, 3"
 tr -s ' \n' ' ' <"$scratch/out" | grep -q "stages with equal replicas" && pass || fail "plans of unequal stages"
 
-# The usual one: by the model, the devices, and what is asked for; else our own worker.
+# The default: by the model, the devices, and the options; otherwise our own worker.
 while IFS='|' read -r stack workload cluster words; do
     # shellcheck disable=SC2086
     expect 0 plan --no-simulate -w "$workload" -c "$cluster" $words
@@ -140,7 +142,7 @@ done
 expect 0 plan --no-simulate -w gpt2 -c "1x dgx-h100" --precision fp8
 if grep -q "no measurement supports" "$scratch/out"; then fail "fp8 on an H100 is called an estimate"; else pass; fi
 
-# Every result names it: the usual one, and the one that was asked for.
+# Every result names its framework: the default, and a requested one.
 ask 0 plan --no-simulate --stack megatron -o usual.json
 expect_output "Framework   megatron (Megatron-Core with Transformer Engine"
 ask 0 plan --no-simulate --stack ours.json -o other.json
@@ -168,7 +170,7 @@ expect_output '"stack": "./ours.json"' '"stack": "ours"'
 expect 4 plan -w gpt3-175b -c "1x dgx-a100" --fix pp=1,tp=1 --stack ours.json --json -q
 expect_output '"stack": "ours"'
 
-# A plan has its own, and can be asked about with another: nothing but the name of the file is lost with it.
+# A plan has its framework, and can be queried with another one: only the name of the file changes.
 expect 0 estimate usual.json
 expect_output "Framework   megatron ("
 mv ours.json elsewhere.json
@@ -193,7 +195,7 @@ expect_output '"stack": "ours"'
 expect 0 report other.json -o report.html
 report_holds report.html 'd["plan"]["framework"] == "ours" and d["plan"]["framework_title"] == "Our trainer"'
 
-# A launch file quotes figures of the software that it starts, and of no other.
+# A launch file quotes only figures of the software that it starts.
 for target in mpirun slurm; do
     expect 0 export other.json --to $target
     expect_output "# stack    trainyard: what is expected is of this software" "# expects "
@@ -206,7 +208,7 @@ expect 0 plan --no-simulate -w resnet50 -c "2x dgx-a100" --fix pp=1,zero=0,compr
 expect 0 export images.json --to torchrun
 expect_output "# stack    pytorch-ddp: what is expected is of this software" "# expects "
 
-# A plan from before there were stacks is one of the worker's.
+# A plan from before frameworks were recorded counts as the worker's.
 if [ -x /usr/bin/python3 ]; then
     /usr/bin/python3 -c 'import json,sys; d = json.load(open("other.json")); del d["stack"], d["digest"]; json.dump(d, open("old.json", "w"))'
     expect 0 estimate old.json

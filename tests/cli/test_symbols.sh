@@ -1,7 +1,7 @@
 #!/bin/sh
-# What the libraries export: every external begins with ty_, so that a program that links them meets
-# no name of its own; and the planner's program knows nothing of MPI. Two folders have short names for
-# what their own files share: topologies/ and execute/, the latter of which no other program links.
+# Exports of the libraries: every external begins with ty_, so that names of a program that links
+# them cannot clash; and the planner's program does not depend on MPI. Two folders have short names
+# shared by their own files: topologies/ and execute/; no other program links the latter.
 . "$(dirname "$0")/lib.sh"
 build=$(dirname "$TRAINYARD")
 for module in core workloads planner simulate study reports; do

@@ -16,7 +16,7 @@ plan() {
     expect 0 "$@" -w gpt2 -c "2x dgx-a100" --no-simulate -q
 }
 
-# The line comes only if it is asked for.
+# The line appears only on request.
 plan plan
 grep -q '^Cost' out && fail "a cost that nobody asked for" || pass
 plan plan --tokens 300B --price a100=2 -o plan.json
@@ -32,7 +32,7 @@ if echo "$days $rate $goodput" | awk '{ d = 300e9 / $2 / $3 / 86400; exit !($1 /
 cost=$(number cost_usd planned.json)
 if echo "$cost $days" | awk '{ c = $2 * 24 * 16 * 2; exit !($1 / c > 0.999999 && $1 / c < 1.000001) }'; then pass; else fail "cost $cost of $days days"; fi
 
-# One home: a plan that was kept, scored and asked about in a table.
+# One source: a plan that was saved, scored and varied in a table.
 expect 0 score plan.json --tokens 300B --price a100=2 --json
 same "$(number cost_usd out)" "$cost" "score"
 expect 0 score plan.json --tokens 300B --price a100=2
@@ -51,7 +51,7 @@ if echo "$ratio" | awk '{ exit !($1 > 0 && $2 / $1 > 1.999999 && $2 / $1 < 2.000
 plan whatif --vary hosts=1,2
 grep -q 'days' out && fail "days that nobody asked for" || pass
 
-# Steps and passes over the data; lengths that make no sense.
+# Steps and passes over the data; invalid lengths.
 plan plan --steps 1000 --json
 same "$(sed -n '/"cost"/,/}/s/.*"steps": \([0-9]*\).*/\1/p' out | head -n 1)" 1000 "steps"
 plan plan --epochs 2 --input data=1GB --json
@@ -69,7 +69,8 @@ expect_error_line "--price: found 'cheap'" "rental"
 expect 2 whatif -w gpt2 -c "2x dgx-a100" --vary failure_rate=often -q
 expect_error_line "failure_rate=often"
 
-# Prices in the settings file; the command line's go first. Steps to run are not a length to price.
+# Prices in the settings file; those of the command line take precedence. Steps to run are not a
+# length to price.
 printf 'price = a100=3\nsteps = 100\n' >settings
 TRAINYARD_CONFIG=settings plan plan --tokens 1T
 expect_output 'at $3.00 per GPU-hour'
@@ -78,7 +79,7 @@ expect_output 'at $1.50 per GPU-hour'
 TRAINYARD_CONFIG=settings plan plan
 grep -q '^Cost' out && fail "steps to run were priced" || pass
 
-# A guess says what it took.
+# An assumption is reported.
 expect 0 plan -w "meta-llama/Meta-Llama-3-8B" -c "8x mi300x" --no-simulate
 grep -qF 'workload "meta-llama/Meta-Llama-3-8B" taken as llama-3-8b' err && pass || fail "no note of the workload"
 grep -qF 'cluster "8x mi300x" taken as 1x mi300x-server: 8 devices on 1 host' err && pass || fail "no note of the cluster"

@@ -1,5 +1,5 @@
 #!/bin/sh
-# Wrong words, help, exit codes.
+# Usage errors, help, exit codes.
 . "$(dirname "$0")/lib.sh"
 
 expect 2
@@ -32,7 +32,7 @@ expect_error_line "gzip" "powersgd-RANK"
 expect 0 plan -w lenet -c "2x p100-server" --allow-lossy --no-simulate
 expect 0 plan -w lenet -c "2x p100-server" --fix compression=powersgd-2,pp=1 --no-simulate
 expect_output "DP 8  CP 1" "automatic, powersgd"
-# Precision and compression are told apart, and a page says of its times what the plan says.
+# Precision and compression are distinguished, and a page describes its times as the plan does.
 expect 0 plan -w gpt2 -c "2x dgx-a100" --stack trainyard --precision fp16 --fix pp=1,compression=fp16 --no-simulate -q
 expect_output "DP 16  CP 1  EP 1, ZeRO 1" "automatic, fp16" "Precision   fp16;"
 for typed in BF16 bfloat16; do
@@ -80,7 +80,7 @@ mv "$scratch/out" "$scratch/dense.json"
 expect 0 plan -w vgg16 -c "2x p100-server" --fix " pp=2, dp=4 " --no-simulate -q --json
 if cmp -s "$scratch/out" "$scratch/dense.json"; then pass; else fail "pins with spaces between them are others"; fi
 
-# Layouts that somebody has in mind stand behind the answer, in order, each as --fix gives it.
+# User-specified layouts follow the answer, in order, each with the result of its --fix.
 expect 0 plan -w gpt2 -c dgx-a100 --no-simulate -q --against "pp=2,dp=4; tp=8;dp=8,zero=0,micro_batch=1" -o "$scratch/against.json"
 expect_output "has heads 12"
 grep -Eq "^ +8 +- +- +- +- +- +- +[a-z]" "$scratch/out" && pass || fail "the refused layout is not listed"
@@ -102,7 +102,7 @@ expect_error_line '--against "nonsense=3": ' "nonsense"
 expect 2 plan -w mlp -c dgx-a100 -q --phases x.json --against pp=2
 expect_error_line "--phases and --against: expected one of them"
 
-# What is pinned stays so where it does not fit and something else would (1F1B does here, by 4 GiB).
+# A pinned value stays pinned if it does not fit and another would (here 1F1B would, by 4 GiB).
 expect 4 plan -w "llama-3.1-405b sequence=131072" -c "2048x dgx-h100" --global-batch 128 --stack nemo --no-simulate -q \
     --fix tp=8,cp=16,pp=16,dp=8,recompute=none,interleave=4
 expect_error_line "does not fit" "interleaved 64 stages"
@@ -185,7 +185,7 @@ expect_output "money" "to target" "goodput"
 expect 0 score "$scratch/cheap.json" --json
 expect_output '"schema": "trainyard.score/1"'
 
-# Late gradients are looked at where their steps are counted, and not where they are not.
+# Stale gradients are considered only if their additional steps are counted.
 expect 0 plan -w vgg16 -c "8x p100-server" --fix pp=1 --no-simulate -o "$scratch/fast.json"
 if grep -q staleness "$scratch/fast.json"; then fail "throughput alone makes gradients late"; else pass; fi
 expect 0 plan -w resnet50 -c "host:8 gpu:1 @v100-sxm2-16gb nvlink2 eth1" --stack trainyard --fix pp=1,compression=none --objective time-to-target --no-simulate -o "$scratch/late.json"
@@ -210,7 +210,7 @@ expect_output dgx-a100 dgx1-v100
 expect 0 cluster show "2x dgx-a100" --json
 expect_output '"devices": 16' '"hosts": 2' '"equivalence_classes": 1' '"bisection_bandwidth_bytes_per_s"'
 expect_output '"device_types"' '"devices": 16' '"fp16": 312000000000000' '"host_types"'
-# Every kind of device and host, with what it is by whom.
+# Every kind of device and host, with its description and vendor.
 expect 0 cluster show "1x dgx-a100 + 2x dgx1-v100"
 expect_output "8 x a100-sxm4-80gb, 80 GiB (usable 79.1 GiB) at " "312 Tflop/s fp16" "16 x v100-sxm2-" "  by NVIDIA A100 data sheet"
 expect 0 cluster show "2x p4d.24xlarge"
@@ -226,7 +226,7 @@ expect_error_line "lenett" "lenet"
 expect 3 cluster show "2x dgx-a10"
 expect_error_line "dgx-a10"
 
-# Names as people type them: what is meant is what is shown.
+# Names as users type them: the output shows their meaning.
 while IFS='|' read -r typed meant; do
     expect 0 workload show "$typed"
     expect_output "$meant: "

@@ -1,5 +1,5 @@
 #!/bin/sh
-# Measurements of others: scored, skipped with reasons, refused with a pointer.
+# Measurements of other sources: scored, skipped with reasons, refused with a pointer.
 . "$(dirname "$0")/lib.sh"
 
 made="$scratch/made"
@@ -46,7 +46,7 @@ expect 3 validate "$scratch/empty"
 expect_error_line "no file whose name ends in .json"
 expect 2 validate
 
-# What is scored is what is answered: the commands of rows, typed.
+# The score uses the answer of each row's command, typed by hand.
 cat >"$made/asked.json" <<'EOF'
 {"schema": 1, "family": "asked", "count": 4, "records": [
  {"id": "asked/c", "kind": "collective", "source": {"work": "made"}, "confidence": "read", "cluster": {"gpu": "A100-SXM4-80GB", "gpus": 16, "gpus_per_node": 8, "node": "AWS p4de.24xlarge"}, "collective": {"op": "all_gather", "bytes": 67108864}, "measured": {"metric": "time", "value": 1500, "unit": "us"}},
@@ -64,7 +64,8 @@ if python3 "$SOURCE/tests/cli/ask_again.py" "$TRAINYARD" "$scratch/asked" 1 >"$s
 else
     fail "commands of rows have other answers: $(cat "$scratch/out")"
 fi
-# What the source leaves out: sizes by the model's name, encoders, links by the kind of device, sharding that must have been.
+# Details that the source omits: sizes by the model's name, encoders, links by the kind of device,
+# implied sharding.
 cat >"$made/named.json" <<'EOF'
 {"schema": 1, "family": "named", "count": 5, "records": [
  {"id": "deep-learning-examples/bert", "kind": "training-speed", "source": {"work": "made"}, "confidence": "read", "model": {"name": "BERT-large", "family": "bert", "layers": 24, "hidden": 1024, "heads": 16, "vocab": 30522, "seq": 128, "dtype": "amp-fp16"}, "batch": {"per_gpu_micro": 60, "grad_accum": 4}, "cluster": {"gpu": "V100-SXM3-32GB", "gpus": 32, "gpus_per_node": 16}, "parallel": {"dp": 32}, "measured": {"metric": "sequences_per_s", "value": 6000, "unit": "sequences/s"}},
@@ -83,7 +84,8 @@ if python3 "$SOURCE/tests/cli/ask_again.py" "$TRAINYARD" "$scratch/asked" 1 >"$s
 else
     fail "commands of rows have other answers: $(cat "$scratch/out")"
 fi
-# Image networks on more devices: what one device took is a constant of the stack that the command names.
+# Image models on more devices: the time of one device is a constant of the framework that the
+# command names.
 cat >"$made/images.json" <<'EOF'
 {"schema": 1, "family": "images", "count": 3, "records": [
  {"id": "images/one", "kind": "training-speed", "source": {"work": "made"}, "confidence": "read", "model": {"name": "ResNet-50", "family": "cnn", "dtype": "fp32"}, "batch": {"global": 64, "per_gpu": 64}, "cluster": {"gpu": "P100-SXM2-16GB", "gpus": 1, "gpus_per_node": 1, "node": "DGX-1"}, "measured": {"metric": "images_per_s", "value": 180, "unit": "images/s"}},
@@ -112,7 +114,8 @@ EOF
 expect 0 validate "$made/benchmark.json" --json
 expect_output '"predicted_rows": 1' 'rates as in benchmark/8, the measured number of steps' 'runs again what others' 'the fewest devices of its series'
 grep '"benchmark/64"' "$scratch/out" | awk -F '"predicted": ' '{ exit !($2 + 0 > 4 && $2 + 0 < 6) }' && pass || fail "64 devices: $(grep benchmark/64 "$scratch/out")"
-# Networks of which the name tells the size of the gradients alone, on more devices; of a benchmark, not far fewer samples.
+# Models whose name only gives the size of the gradients, on more devices; of a benchmark, a
+# throughput that is not much lower.
 cat >"$made/series.json" <<'EOF'
 {"schema": 1, "family": "series", "count": 5, "records": [
  {"id": "series/1", "kind": "training-speed", "source": {"work": "made"}, "confidence": "read", "model": {"name": "SpeechRecognition/Jasper", "family": "speech", "dtype": "amp-fp16"}, "batch": {"per_gpu_micro": 32}, "cluster": {"gpu": "V100-SXM3-32GB", "gpus": 1, "gpus_per_node": 1}, "parallel": {"dp": 1}, "measured": {"metric": "sequences_per_s", "value": 38, "unit": "sequences/s"}},
@@ -125,14 +128,15 @@ expect 0 validate "$made/series.json" --json
 expect_output '"predicted_rows": 1' '"predictor": "series"' 'work as in series/1, 333 M parameters' '"666000000"' \
     'fewest devices of its series' 'less than half of the samples a device'
 cp "$scratch/out" "$scratch/asked"
-# Sixteen devices carry a little less than sixteen times what one does.
+# Sixteen devices have a little less than sixteen times the throughput of one.
 grep '"series/16"' "$scratch/asked" | awk -F '"predicted": ' '{ exit !($2 + 0 > 0.85 * 608 && $2 + 0 < 608) }' && pass || fail "16 devices: $(grep series/16 "$scratch/asked")"
 if python3 "$SOURCE/tests/cli/ask_again.py" "$TRAINYARD" "$scratch/asked" 1 >"$scratch/out"; then
     pass
 else
     fail "commands of rows have other answers: $(cat "$scratch/out")"
 fi
-# The page of results: written, held to, and broken by an error that grew, a row or a source that is gone.
+# The page of results: written, checked, and rejected after an error that grew, or a row or source
+# that is missing.
 page="$SOURCE/docs/results/validation.py"
 "$TRAINYARD" validate "$made" --json >"$scratch/asked"
 python3 "$page" write <"$scratch/asked" >"$scratch/page.md"
@@ -141,7 +145,7 @@ mkdir "$scratch/stacks"
 cp "$SOURCE"/planner/stacks/*.json "$scratch/stacks"
 python3 "$page" stacks "$scratch/stacks" <"$scratch/asked"
 if python3 "$page" check "$scratch/page.md" "$scratch/stacks" <"$scratch/asked" >"$scratch/out"; then pass; else fail "$(cat "$scratch/out")"; fi
-# refuses SED WORDS: after the page is changed so, the check fails with these words.
+# refuses SED WORDS: after this change of the page, the check fails with these words.
 refuses() {
     sed "$1" "$scratch/page.md" >"$scratch/changed.md"
     if python3 "$page" check "$scratch/changed.md" "$scratch/stacks" <"$scratch/asked" >"$scratch/out"; then
@@ -156,7 +160,7 @@ refuses 's/^\(| data-parallel-scaling | benchmark | 1 | \)[0-9.]*/\10.001/' "dat
 refuses 's/^| data-parallel-scaling | benchmark | 1 /| data-parallel-scaling | benchmark | 2 /' "1 rows, 2 are written"
 refuses 's/^| data-parallel-scaling | benchmark /| data-parallel-scaling | other /' "no row is predicted"
 refuses '/^| [a-z]/d' "found no row of a table"
-# A reason of which nobody knows what to do.
+# A reason without a known remedy.
 sed 's/no predictor for accuracy of what it measures/nobody knows/' "$scratch/asked" >"$scratch/unknown"
 if python3 "$page" check "$scratch/page.md" "$scratch/stacks" <"$scratch/unknown" >"$scratch/out"; then
     fail "a reason that nothing is said of passes"
@@ -165,7 +169,7 @@ elif grep -q "what a person could do: nobody knows" "$scratch/out"; then
 else
     fail "$(cat "$scratch/out")"
 fi
-# What a stack's file says of its own errors is what was found.
+# The errors in a framework's file are the measured ones.
 python3 - "$scratch/stacks/megatron.json" <<'END'
 import pathlib
 import sys

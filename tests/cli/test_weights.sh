@@ -1,12 +1,12 @@
 #!/bin/sh
-# Weights in and out as safetensors: small checkpoints with the names and layouts of Hugging Face, whose
-# loss hf_weights.py computes by plain arithmetic; round trips; parallel plans; files that lie.
+# Weights in and out as safetensors: small checkpoints with the names and layouts of Hugging Face,
+# whose loss hf_weights.py computes by plain arithmetic; round trips; parallel plans; invalid files.
 . "$(dirname "$0")/lib.sh"
 mkdir "$scratch/made"
 work=$scratch/made
 tools=$SOURCE/tests/cli/hf_weights.py
 
-# plan_of NAME FIX WORKLOAD WORDS...: for devices that nothing has to be measured on.
+# plan_of NAME FIX WORKLOAD WORDS...: for devices that need no measurement.
 plan_of() {
     name=$1 fix=$2 workload=$3
     shift 3
@@ -28,7 +28,7 @@ same() {
     /usr/bin/python3 "$tools" same "$@" && pass || fail "not the same weights: $*"
 }
 
-# Every window of the text is in the batch, so that the order makes no difference.
+# Every window of the text is in the batch, so that the order has no effect.
 text_of() {
     /usr/bin/python3 -c 'import random, sys
 n = 18 # 12 windows of 7
@@ -49,7 +49,7 @@ for family in gpt2 llama qwen3 bert; do
     # Steps of 1e-30 change no bit.
     same "$file" "$work/$family-out.safetensors"
     [ $family = gpt2 ] || [ -n "${TY_ALL:-}" ] || continue
-    # Without the file it is another loss, by far.
+    # Without the file the loss is very different.
     expect 0 run "$work/$family.json" --anyway --steps 1 --data "$work/$family.text" -q -o "$work/none.json"
     if loss_is none.json "$known" 2>/dev/null; then fail "$family: random weights have the loss of the file's"; else pass; fi
     expect 0 run "$work/$family.json" --anyway --steps 1 --data "$work/$family.text" --init "$work/$family-out.safetensors" --save-weights "$work/$family-again.safetensors" -q -o "$work/$family-run.json"
@@ -70,7 +70,8 @@ done
 expect 0 run "$work/llama.json" --anyway --steps 1 --data "$work/llama.text" --init "$work/model/model.safetensors.index.json" -o "$work/run.json"
 grep -q "starts from .*index.json: 11 layers" "$scratch/err" && pass || fail "it does not say what it starts from"
 
-# Lanes, stages, shards of the optimizer: the weights come out whole, and what one device learns.
+# Tensor parallelism, stages, sharded optimizer states: the saved weights are complete, and equal to
+# those of one device.
 sed 's/1e-30/0.05/' "$work/gpt2-net.json" >"$work/learning.json"
 plan_of alone devices=1 "$work/learning.json"
 expect 0 run "$work/alone.json" --anyway --steps 3 --data "$work/gpt2.text" --init "$work/gpt2.safetensors" --save-weights "$work/alone.safetensors" --checkpoint "$work/state" -q -o "$work/run.json"
@@ -79,7 +80,7 @@ for fix in devices=2,tp=2 devices=2,pp=2 devices=2,dp=2,zero=3 devices=4,tp=2,pp
     expect 0 run "$work/divided.json" --anyway --steps 3 --data "$work/gpt2.text" --init "$work/gpt2.safetensors" --save-weights "$work/divided.safetensors" -q -o "$work/run.json"
     same "$work/alone.safetensors" "$work/divided.safetensors" 1e-5
 done
-# Tables that lanes divide come out whole, and what they start from is taken apart.
+# Sharded tables are saved complete, and initial ones are sharded on loading.
 plan_of clicks devices=1 dlrm-tiny
 expect 0 run "$work/clicks.json" --anyway --steps 3 --save-weights "$work/clicks.safetensors" -q -o "$work/run.json"
 expect 0 run "$work/clicks.json" --anyway --steps 1 --init "$work/clicks.safetensors" -q -o "$work/again.json"
@@ -91,11 +92,11 @@ for fix in devices=2,ep=2,tables=row devices=4,ep=4,tables=column devices=2,ep=2
     expect 0 run "$work/divided.json" --anyway --steps 1 --init "$work/clicks.safetensors" -q -o "$work/run.json"
     first_loss run.json "$known"
 done
-# Out of a checkpoint, with nothing left to train.
+# From a checkpoint, without steps left to train.
 expect 0 run "$work/alone.json" --anyway --steps 3 --data "$work/gpt2.text" --checkpoint "$work/state" --resume --save-weights "$work/kept.safetensors" -q -o "$work/run.json"
 same "$work/alone.safetensors" "$work/kept.safetensors"
 
-# Transfer: the convolutions that lenet learnt stay as they are, and the rest starts from it.
+# Transfer learning: lenet's convolutions stay frozen, and the rest trains from its weights.
 plan_of lenet devices=1 lenet
 expect 0 run "$work/lenet.json" --anyway --steps 5 --save-weights "$work/lenet.safetensors" -q -o "$work/run.json"
 plan_of transfer devices=2,dp=2 transfer-lenet
@@ -126,7 +127,7 @@ grep -q "starts from .*: 3 layers, and 1 that it does not have, or of another sh
 expect 3 run "$work/lenet.json" --anyway --steps 1 --init "$work/head.safetensors" -q -o "$work/none.json"
 expect_error_line "of [3], expected [10, 500] for layer"
 
-# What files may have wrong: told by name, with what was expected.
+# Errors in files: reported by name, with the expectation.
 cat >"$work/spoil.py" <<'END'
 import json, struct, sys
 path, out, how = sys.argv[1:]

@@ -3,7 +3,7 @@
 . "$(dirname "$0")/lib.sh"
 mkdir "$scratch/made"
 
-# Every combination, the last key fastest; each row is what plan itself says.
+# Every combination, the last key fastest; each row equals the result of plan.
 expect 0 whatif -w vgg16 -c "2x p100-server" -q --vary hosts=1,2 --vary pp=1,2 --no-simulate --csv
 cp "$scratch/out" "$scratch/rows.csv"
 order=$(cut -d, -f1,2 "$scratch/rows.csv" | tr -d '"\r' | tr '\n' ' ')
@@ -21,16 +21,16 @@ for hosts in 1 2; do
     done
 done
 
-# Blanks around values are none of theirs.
+# Blanks around values are not part of them.
 expect 0 whatif -w vgg16 -c "2x p100-server" -q --vary "hosts=1, 2 " --no-simulate --csv
 expect_output '"1",4,' '"2",8,'
 
-# Links inside one host, whose rings close: nothing is slower with more of them.
+# Links inside one host, whose rings close: no result is slower with more of them.
 expect 0 whatif -w "gpt2-medium sequence=128" -c "1x dgx-a100" -q --fix tp=8 --vary bandwidth.nvlink3=x0.5,x1,x2 --no-simulate --csv
 times=$(sed -n '2,4p' "$scratch/out" | cut -d, -f4 | tr '\n' ' ')
 if echo "$times" | awk '{ exit !($1 > $2 && $2 > $3 && $3 > 0) }'; then pass; else fail "rates of NVLink: step times $times"; fi
 
-# Whatever plan can be asked can be varied: systems, compressors, sharding, lanes, objectives.
+# Every option of plan can be varied: systems, compressors, sharding, parallel sizes, objectives.
 expect 0 whatif -w vgg16 -c "2x p100-server" -q --vary system=horovod,gpipe --no-simulate --csv
 expect_output '"horovod",8,' '"gpipe",8,' "full recompute"
 expect 0 whatif -w "gpt2 sequence=128" -c "1x dgx-a100" -q --vary tp=1,2 --vary zero=1,2 --vary compression=none,fp16 --no-simulate --csv
@@ -39,12 +39,12 @@ expect 0 whatif -w vgg16 -c "2x p100-server" -q --vary staleness=0,1 --fix pp=1,
 expect_output '"0",8,' '"1",8,' "data parallel 8, staleness 1"
 expect 0 whatif -w resnet50 -c "1x p3.16xlarge" -q --vary objective=throughput,cost --vary precision=fp32,fp16 --task resnet50-imagenet --no-simulate --csv
 expect_output '"throughput","fp32",8,' '"cost","fp16",8,'
-# Hosts of a cluster as people type it.
+# Hosts of a cluster, as users type it.
 for typed in "8x a100" A100 "dgx-a100 x 2" "DGX-A100 storage=nvme"; do
     expect 0 whatif -w vgg16 -c "$typed" -q --vary hosts=1,2 --no-simulate --csv
     expect_output '"1",8,' '"2",16,'
 done
-# Storage and what is said of samples: who is bound by them says so and by which level.
+# Storage and options of samples: plans limited by them report it, with the level.
 expect 0 whatif -w resnet50 -c "2x p100-server storage=nvme storage=nas{bandwidth=10MB/s}" -q --fix dp=8 --input data=10TB --no-simulate --csv \
     --vary storage.bandwidth=x1,x2,100GB/s --vary input.epoch=first,later
 expect_output '"x1","first",8,' '"100GB/s","later",8,' "input (nas)"
@@ -55,13 +55,13 @@ expect_output "input (decoding)"
 expect 2 whatif -w resnet50 -c "1x p100-server" -q --no-simulate --vary storage.bandwidth=x2 --json
 expect_output 'has no storage'
 
-# Faster devices take less time, down to what the network and launches need.
+# Faster devices take less time, down to the limits of the interconnect and of launches.
 expect 0 whatif -w vgg16 -c "4x p100-server" -q --vary compute=x1,x1000 --no-simulate --csv
 times=$(sed -n '2,3p' "$scratch/out" | cut -d, -f4 | tr '\n' ' ')
 if echo "$times" | awk '{ exit !($1 > 2 * $2 && $2 > 0) }'; then pass; else fail "compute x1000: step times $times"; fi
 
-# The same document whatever the number of processes and wherever it was broken off.
-# A key counts in whatever order they come.
+# The same document for any number of processes and any interruption. A key's rows count in any
+# order.
 expect 0 whatif -w vgg16 -c "2x p100-server" -q --vary hosts=1,3 --vary "cluster=2x dgx-a100,2x p100-server" --no-simulate --json
 expect_output '"devices": 8' '"devices": 24' '"devices": 4' '"devices": 12'
 expect 0 whatif -w vgg16 -c "2x p100-server" -q --vary hosts=1,2,4 --vary bandwidth.all=x0.5,x1 -o "$scratch/whole.json"
@@ -69,13 +69,13 @@ expect 0 whatif -w vgg16 -c "2x p100-server" -q --vary hosts=1,4 --vary bandwidt
 expect 0 whatif -w vgg16 -c "2x p100-server" -q --vary hosts=1,2,4 --vary bandwidth.all=x0.5,x1 \
     --rows "$scratch/part.json" -o "$scratch/resumed.json"
 if cmp -s "$scratch/whole.json" "$scratch/resumed.json"; then pass; else fail "resumed and whole documents differ"; fi
-# A row that is there is not done again: a mark in it survives.
+# An existing row is not recomputed: a mark in it survives.
 sed 's/"limited_by": "compute"/"limited_by": "a mark"/' "$scratch/whole.json" >"$scratch/marked.json"
 expect 0 whatif -w vgg16 -c "2x p100-server" -q --vary hosts=1,2,4 --vary bandwidth.all=x0.5,x1 \
     --rows "$scratch/marked.json" --json
 expect_output "a mark" '"is_complete": true'
 
-# What it refuses.
+# Refusals.
 expect 3 whatif -w vgg16 -c "2x p100-server" -q --vary hosts=1 --seed 2 --rows "$scratch/whole.json"
 expect_error_line "question" "another question"
 expect 2 whatif -w vgg16 -c "2x p100-server" -q
@@ -102,7 +102,7 @@ expect 4 whatif -w gpt3-175b -c "1x dgx-a100" -q --vary pp=1 --fix tp=1 --csv
 if grep -q "does not fit" "$scratch/out"; then pass; else fail "no reason in the table"; fi
 if [ "$(ls -A "$scratch/made" | wc -l)" -eq 0 ]; then pass; else fail "files left behind"; fi
 
-# Reports of documents, and which they refuse.
+# Reports of documents, and refused ones.
 expect 4 plan -w gpt3-175b -c "1x dgx-a100" --fix pp=1,tp=1 -q --json
 cp "$scratch/out" "$scratch/failed.json"
 expect_output "trainyard.infeasible/1" "does not fit"
@@ -112,7 +112,8 @@ page_says "$scratch/report.html" "No plan fits." "Fastest: " "Every combination"
 echo '{"schema":"trainyard.zoo/1"}' >"$scratch/other.json"
 expect 3 report "$scratch/other.json" -o "$scratch/made/none.html"
 expect_error_line "trainyard.zoo/1" "expected one of"
-# A plan with its own simulation, two plans side by side; not three, not the simulation of another, not one alone.
+# A plan with its own simulation, two plans next to each other; not three, not the simulation of
+# another plan, not a simulation alone.
 for hosts in 1 2; do
     expect 0 plan -w vgg16 -c "${hosts}x p100-server" --no-simulate -q -o "$scratch/plan-$hosts.json"
     expect 0 simulate "$scratch/plan-$hosts.json" --json
@@ -135,7 +136,8 @@ expect_error_line "simulated-2.json"
 expect 2 report "$scratch/simulated-1.json" -o "$scratch/made/none.html"
 expect_error_line "without its plan"
 expect_only
-# A combination that comes to no end, for want of memory or because somebody ended its process, takes no other along.
+# A combination that does not finish, for lack of memory or because its process was killed, affects
+# no other one.
 odd=77777777 # divides into half a million micro-batches at best
 if [ -z "${TY_SANITIZE:-}" ]; then
     (
@@ -161,7 +163,7 @@ got=$?
 if [ $got -eq 1 ]; then pass; else fail "exit code $got instead of 1 where a process is killed"; fi
 expect_output "no plan: the process of this combination died (signal 9, as where memory runs out)" "batch " "MFU"
 grep -q "^$odd  *no plan" "$scratch/out" && grep -q "^256  *[0-9.]* [mu]*s " "$scratch/out" && pass || fail "rows are not called by their values"
-# Tried again, now that nobody is against it: another value in its place shows that the row is not taken as done.
+# Repeated without the fault: another value in its place shows that the row does not count as done.
 expect 0 whatif -w resnet50 -c "1x p3.16xlarge" -q --vary batch=256,512 --no-simulate -o "$scratch/whole.json"
 sed 's/"values": {"batch": "512"}, .*}/"values": {"batch": "512"}, "reason": "died", "is_lost": true}/' "$scratch/whole.json" >"$scratch/holed.json"
 grep -q is_lost "$scratch/holed.json" && pass || fail "no row was taken out"

@@ -1,6 +1,6 @@
 #!/bin/sh
-# Workloads of other programs in, with the kind of file that was guessed; out and in again they are
-# the same.
+# Workloads of other programs, with the detected file kind; exported and imported again they are the
+# same.
 . "$(dirname "$0")/lib.sh"
 corpus=$SOURCE/tests/fuzz/corpus
 cd "$scratch" || exit 1
@@ -28,13 +28,13 @@ workload/tiny_cnn.json|trainyard.workload/1
 zoo/residual.json|trainyard.zoo/1
 END
 
-# A script that only names its tokenizer; configurations of training programs as a question.
+# A script that only names its tokenizer; configurations of training programs as a query.
 printf 'L=2\n--num-layers $L --hidden-size 64 --num-attention-heads 4 --max-position-embeddings 64\n' >script.sh
 expect 3 workload import script.sh
 expect_error_line "--vocabulary N"
 expect 0 workload import script.sh --vocabulary 1000 --quiet
 expect 0 workload show "./script.sh vocabulary=1000"
-# Another vocabulary is taken, or refused; GPT-2's is 50257 of 768 features.
+# Another vocabulary is accepted, or refused; GPT-2's is 50257 of 768 features.
 while IFS='|' read -r workload parameters; do
     expect 0 workload show "$workload" --json
     expect_output "\"parameters\": $parameters,"
@@ -51,10 +51,10 @@ data=$SOURCE/tests/workloads/data
 expect 0 plan --config "$data/megatron.yaml" --cluster "1x dgx-a100" --no-simulate
 grep -qF "NeMo, Megatron-Bridge or Megatron-LM YAML: megatron, tp=1,pp=2,cp=1,micro_batch=2,zero=1" err && pass || fail "the file's layout is not said"
 sed '1,/^With the layout left open$/d' out | grep -q "^Step time .* of the file's$" && pass || fail "what would be better is not said"
-# No command reproduces it but the one that was typed.
+# Only the typed command reproduces it.
 grep -q "^Reproduce" out && fail "a command without the file is said to reproduce its plan" || pass
 expect 0 plan --config "$data/deepspeed.json" --workload gpt2 --cluster "1x dgx-a100" --no-simulate --json
-# The program of a DeepSpeed or Accelerate file has no pipeline stages, not even where ZeRO 1 does not fit.
+# The program of a DeepSpeed or Accelerate file has no pipeline stages, even if ZeRO 1 does not fit.
 printf '{"train_batch_size": 256, "zero_optimization": {"stage": 1}, "bf16": {"enabled": true}}\n' >zero.json
 printf 'distributed_type: DEEPSPEED\ndeepspeed_config:\n  zero_stage: 1\nmixed_precision: bf16\n' >zero.yaml
 for file in zero.json zero.yaml; do
@@ -70,12 +70,12 @@ expect 4 plan --config "$data/torchtitan.toml" --cluster "host:1 gpu:8 @t4 pcie3
 expect 2 plan --config "$data/megatron.yaml" --cluster "1x dgx-a100" --seq 512
 expect 2 plan --workload gpt2 --vocabulary 9 --cluster "1x dgx-a100"
 
-# A recipe in Python is no file of settings.
+# A recipe in Python is not a settings file.
 printf 'recipe = llm.llama3_8b.pretrain_recipe(num_nodes=2)\n' >recipe.py
 expect 3 plan --config recipe.py --workload gpt2 --cluster "1x dgx-a100"
 expect_error_line "found a recipe in Python" "expected the YAML"
 
-# Networks with layers of newer kinds are planned; the worker has not their parts, and names them.
+# Models with layers of newer kinds are planned; the worker lacks these layers, and names them.
 export TRAINYARD_WORKER="$WORKER"
 while IFS='|' read -r lacking model; do
     printf '{"hidden_size": 64, "intermediate_size": 128, "num_hidden_layers": 2, "vocab_size": 100, %s}' "$model" >newer.json

@@ -1,12 +1,12 @@
 #!/bin/sh
 # Runs fuzz targets with libFuzzer and keeps what reaches new code.
 #
-#   tests/fuzz/run.sh [SECONDS] [TARGET...]      600 seconds of processor time each, all targets
+#   tests/fuzz/run.sh [SECONDS] [TARGET...]      600 seconds of CPU time each, all targets
 #
 # Builds with the preset "fuzz" (clang, AddressSanitizer, UndefinedBehaviorSanitizer). One line of
 # JSON per target goes to standard output: seconds on the clock, CPU seconds, executions, files and
 # bytes of the corpus as it is then kept, crashes. A crash is written to
-# build/fuzz/found/TARGET and the run goes on; the exit code is then 1. Everything found stays in build/fuzz/corpus/TARGET, for the next run; the
+# build/fuzz/found/TARGET and the run continues; the exit code is then 1. Everything found stays in build/fuzz/corpus/TARGET, for the next run; the
 # files that reach an edge no other reaches are added to tests/fuzz/corpus/TARGET.
 #
 # TY_FUZZ_BUILT=1: everything is built (the campaign does that once for all).
@@ -51,7 +51,7 @@ count_cpu() {
         print int(60 * (user[1] + kernel[1]) + user[2] + kernel[2]) }' "$build/log/times")
 }
 
-# Copies to the repository's corpus what reaches edges that it does not reach yet.
+# Copies inputs that reach new edges to the repository's corpus.
 keep() {
     mkdir -p "tests/fuzz/corpus/$1"
     "$build/tests/fuzz_$1" -merge=1 -use_counters=0 -max_len="$length" -timeout="$timeout" \
@@ -77,7 +77,8 @@ run() {
     begun=$(date +%s)
     count_cpu
     first=$cpu
-    # libFuzzer counts by the clock, and has less than that of a busy machine: it goes on with what is left.
+    # libFuzzer counts wall time, and gets less CPU time than that on a busy host: continue with the
+    # rest.
     while [ $((20 * left)) -gt "$seconds" ] && [ "$crashes" -lt "$most_crashes" ]; do
         "$build/tests/fuzz_$target" -max_total_time="$left" -max_len="$length" -timeout="$timeout" \
             -rss_limit_mb="$memory" -malloc_limit_mb="$memory" -dict="$dictionary" \

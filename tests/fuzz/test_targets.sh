@@ -1,12 +1,12 @@
 #!/bin/sh
-# Whoever asks for fuzz targets gets them, or an error that says why not; never a build without them.
-# $SOURCE: the sources.
+# A request for fuzz targets builds them or gives an error with the reason; never a build without
+# them. $SOURCE: the sources.
 set -u
 scratch=$(mktemp -d)
 trap 'rm -rf "$scratch"' EXIT
 failed=0
 
-# configure CODE TEXT OPTIONS...: cmake ends with success (0) or without (1), and says TEXT.
+# configure CODE TEXT OPTIONS...: cmake ends with success (0) or without (1), and prints TEXT.
 configure() {
     wanted=$1
     text=$2
@@ -29,7 +29,7 @@ if ! command -v clang >/dev/null 2>&1; then
 fi
 configure 1 "BUILD_TESTING is OFF" -DCMAKE_C_COMPILER=clang -DBUILD_TESTING=OFF
 configure 1 "need every part" -DCMAKE_C_COMPILER=clang -DTY_WITH_EXECUTE=OFF
-# Criterion, which no fuzz target needs, is not there.
+# Criterion, which no fuzz target needs, is absent.
 cat >"$scratch/pkg-config" <<'SHELL'
 #!/bin/sh
 case " $* " in *" criterion "*) exit 1 ;; esac

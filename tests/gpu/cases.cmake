@@ -1,6 +1,6 @@
-# gpu_cases: the tests and benchmarks that go to a machine with a GPU. They need neither Criterion nor the
-# simulator, so they can be built where the other tests cannot.
-add_library(ty_emulated INTERFACE) # the emulator is held to the sanitizers, but not to the warnings of our own code
+# gpu_cases: the tests and benchmarks for a host with a GPU. They need neither Criterion nor the
+# simulator, so they can be built without these.
+add_library(ty_emulated INTERFACE) # the emulator is built with the sanitizers, but not with our own warnings
 if(TY_SANITIZE)
     target_compile_options(ty_emulated INTERFACE -fsanitize=${TY_SANITIZE}
         -fno-sanitize-recover=undefined -fno-omit-frame-pointer)

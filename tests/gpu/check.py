@@ -37,7 +37,7 @@ PARTS = [Part("environment", 30, 5), Part("smoke", 40, 10), Part("gpt2", 60, 15)
 Network = collections.namedtuple("Network", "name workload precision batch tokens")
 GPT2 = Network("gpt2", "gpt2", "bf16", 16, 1024)
 RESNET50 = Network("resnet50", "resnet50", "bf16", 128, 0)
-SMALL = Network("mlp", "mlp", "bf16", 2, 0)  # what the emulator can bear
+SMALL = Network("mlp", "mlp", "bf16", 2, 0)  # sizes that the emulator supports
 
 SMOKE = ["=gradients gpt bf16", "=gradients gpt fp32", "=gradients lenet bf16", "=gradients resnet bf16", "=gradients resnet fp32",
          "=gradients lstm bf16", "=gradients mixtures bf16", "=attention wide bf16", "update", "=codec top-k 2 %", "=codec powersgd-6",
@@ -153,7 +153,7 @@ class Day:
 
     @staticmethod
     def own_environment():
-        """For the archive's programs; PyTorch and the machine's tools keep the machine's own."""
+        """For the archive's programs; PyTorch and the host's tools use the host's libraries."""
         libraries = [os.path.join(HERE, "lib"), "/usr/local/cuda/lib64", "/usr/local/nvidia/lib64"]
         for folder in sys.path:  # libraries of Python's CUDA packages
             nvidia = os.path.join(folder, "nvidia")
@@ -245,7 +245,7 @@ class Day:
         return "no output"
 
     def attempt(self, name, command, limit_s=60, **added):
-        """As run, with the outcome noted. The output, or None."""
+        """Like run, and records the outcome. Returns the output, or None."""
         code, out = self.run(name, command, limit_s, **added)
         if code == 0:
             self.note("done", name)
@@ -431,7 +431,7 @@ class Day:
             self.loop(network, comparison)
 
     def case_group(self, name, words):
-        """One process of gpu_cases; after a case that crashed or hung, another goes on behind it."""
+        """One process of gpu_cases; after a case that crashed or hung, another one continues after it."""
         lines, begun, rows = self.path(name + ".jsonl"), 0, []
         while self.left_s() > 1:
             seen, first = len(json_lines(lines)), begun
@@ -465,7 +465,7 @@ class Day:
 
     def cases_part(self):
         warming = None
-        if not self.asked.quick:  # PyTorch compiles meanwhile, into a cache that its part finds
+        if not self.asked.quick:  # PyTorch compiles meanwhile, into a cache that its part uses
             warming = ThreadPoolExecutor(1).submit(self.run, "torch-warming", self.torch_command(GPT2, "compile", "--warm-up"), 55,
                                                    self.machine_environment, **self.torch_cache())
         words = self.asked.case or (["=update sgd"] if self.asked.quick else [])
@@ -506,7 +506,7 @@ class Day:
             name = f"{check}-{case.strip('=').replace(' ', '-')}"
             return self.attempt(name, [tool, "--tool", check, "--error-exitcode", SANITIZER_CODE, self.program("gpu_cases"), "--quick",
                                        case], CUDA_MODULE_LOADING="LAZY",
-                                # Races inside cuDNN's attention are not ours to judge.
+                                # Races inside cuDNN's attention are not ours to report.
                                 **({"TRAINYARD_CUDA_ATTENTION": "own"} if check == "racecheck" else {}))
 
         with ThreadPoolExecutor(5) as pool:
@@ -550,7 +550,7 @@ class Day:
                 self.part_ends = began + min(part.limit_s, left_s)
                 try:
                     getattr(self, part.name + "_part")()
-                except Exception:  # one part's surprise must not end the others
+                except Exception:  # an exception in one part must not end the others
                     self.note("failed", part.name, traceback.format_exc())
                 self.put("part_seconds", part.name, round(time.monotonic() - began, 1))
         except KeyboardInterrupt:

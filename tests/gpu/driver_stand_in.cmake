@@ -1,4 +1,4 @@
-# Writes the source of a stand-in for the CUDA driver, libcuda.so.1: what cuDNN looks up in it, by the
+# Writes the source of a stand-in for the CUDA driver, libcuda.so.1: the functions that cuDNN looks up, by the
 # names that its library has in it. With it cuDNN makes plans for devices that are described to it. A
 # kernel that is loaded is there, everything else fails with CUDA_ERROR_STUB_LIBRARY (34).
 #

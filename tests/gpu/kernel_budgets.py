@@ -15,9 +15,9 @@ import sys
 import tempfile
 
 ARCHITECTURES = ("sm_80", "sm_90")
-MOST_SHARED = 16 * 1024  # bytes a block
-REGISTERS = collections.defaultdict(lambda: 48, {"attention": 80, "pool": 80, "batch_norm": 64})  # a thread, by the source's name
-KERNELS = {"norm_held": 80, "gradients_held": 128}  # and of kernels that keep rows in registers: three blocks, two
+MOST_SHARED = 16 * 1024  # bytes per block
+REGISTERS = collections.defaultdict(lambda: 48, {"attention": 80, "pool": 80, "batch_norm": 64})  # per thread, by the source's name
+KERNELS = {"norm_held": 80, "gradients_held": 128}  # and of kernels that store rows in registers: three blocks, two
 
 
 def usage(nvcc, source, architecture, includes):
@@ -44,7 +44,7 @@ def usage(nvcc, source, architecture, includes):
 
 def main(nvcc, includes, sources):
     failures = kernels = 0
-    budget = os.environ.get("KERNEL_REGISTERS")  # what a test makes too small
+    budget = os.environ.get("KERNEL_REGISTERS")  # a budget that a test makes too small
     for source in sources:
         stem = os.path.splitext(os.path.basename(source))[0]
         for architecture in ARCHITECTURES:

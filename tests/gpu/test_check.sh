@@ -1,6 +1,6 @@
 #!/bin/sh
-# tests/gpu/check from end to end: the archive that is made of this build, the day on the emulator, and
-# what the day makes of a case that fails, one that crashes, a part that hangs and a missing library.
+# tests/gpu/check from end to end: the archive of this build, the day on the emulator, and the day's
+# results for a failing case, a crash, a part that hangs and a missing library.
 . "$SOURCE/tests/cli/lib.sh"
 python=${PYTHON:-python3}
 archive=$scratch/day.tar.xz

@@ -1,18 +1,18 @@
 #!/bin/sh
-# Ranks as processes, over the stand-in for NCCL: trained as over the host's memory; and with one of them
-# killed wherever a seed says, so that the other has to find out by itself and end.
-#   KILLS  how many times each plan is killed (4)
+# Ranks as processes, over the stand-in for NCCL: they train as over the host's memory. And with one
+# of them killed at a point from a seed, so that the other one must detect it and end.
+#   KILLS  number of kills per plan (4)
 . "$SOURCE/tests/cli/lib.sh"
 python=${PYTHON:-python3}
 cd "$scratch" || exit 1
 export TRAINYARD_CUDA_PLUGIN="$EMULATOR" TRAINYARD_EMULATED_DEVICES=2 TRAINYARD_EMULATED_PATIENCE=60
 
-# How a rank ended, which mpirun would not say of one that is killed.
+# The exit of a rank; mpirun does not report that of a killed one.
 cat >rank.sh <<'RANK'
 "$WORKER" -q "$1/job.json" >"$1/said.$OMPI_COMM_WORLD_RANK" 2>&1
 echo $? >"$1/code.$OMPI_COMM_WORLD_RANK"
 RANK
-# run JOB: a job of two processes, whose launcher ends none because another is gone
+# run JOB: a job of two processes, whose launcher ends neither because the other is gone
 run() {
     rm -rf files "$1"/code.* "$1"/said.* "$1/run.json"
     mkdir files
@@ -49,7 +49,7 @@ assert len(a) == len(b) == 10 and all(abs(x - y) <= 1e-5 * abs(y) for x, y in zi
         run $job
         other=$((1 - $1))
         case "$codes" in
-        "0 0 ") ;; # it came to its end before
+        "0 0 ") ;; # it ended before
         *137*)
             killed=$((killed + 1))
             [ "$(cat "$job/code.$1")" = 137 ] && [ "$(cat "$job/code.$other")" = 1 ] && pass || fail "$job, seed $seed: exit codes $codes"

@@ -1,6 +1,6 @@
 #!/bin/sh
-# trainyard profile --backend cuda, end to end on the emulator: what is in the file, what a plan makes
-# of it, and what is said where there is no GPU.
+# trainyard profile --backend cuda, end to end on the emulator: the content of the file, a plan that
+# uses it, and the message without a GPU.
 . "$SOURCE/tests/cli/lib.sh"
 python=${PYTHON:-python3}
 cd "$scratch" || exit 1
@@ -15,7 +15,7 @@ cat >net.json <<'ZOO'
   {"kind": "linear", "out_features": 10}, {"kind": "softmax_cross_entropy"}]}
 ZOO
 
-# Where there is no GPU, or no plugin: nothing is measured and nothing written.
+# Without a GPU, or without the plugin, nothing is measured and nothing written.
 if TRAINYARD_CUDA_PLUGIN=$PLUGIN "$TRAINYARD" profile -w net.json --backend cuda --micro-batches 2 -q -o made/none.json 2>err; then
     echo "there is a GPU here: no refusal to be seen"
     rm -f made/none.json
@@ -36,7 +36,8 @@ expect_error_line "the cpu backend computes in fp32; found 'bf16'"
 expect 2 profile -w net.json --backend cuda --precision int4
 expect_error_line "found 'int4', expected fp32, tf32, bf16 or fp16"
 
-# With the rates of the catalogue, steps that a GPU took: device, precision, workload, batch and seconds of the last day's runs.
+# With the rates of the catalogue, measured steps of a GPU: device, precision, workload, batch and
+# seconds of the last day's runs.
 "$python" - "$SOURCE/docs/results/gpu.json" >measured <<'PY'
 import json, sys
 day = [d for d in json.load(open(sys.argv[1])) if d.get("predictions")][-1]
@@ -81,20 +82,22 @@ if "$python" -c "import jsonschema" 2>/dev/null; then
     if "$python" "$SOURCE/tests/cli/check_json.py" "$SOURCE/docs/schemas" made/p.json; then pass; else fail "the schema differs"; fi
 fi
 
-# Algorithms were tried and the fastest noted, for products and convolutions; later stages read that.
+# Algorithms were tried and the fastest recorded, for products and convolutions; later stages read
+# the record.
 rm -rf "$XDG_CACHE_HOME"/trainyard/cuda-*
 export TRAINYARD_EMULATED_ALGORITHMS=1
 expect 0 profile -w net.json --backend cuda --micro-batches 2 -q -o made/q.json
 rm -f made/q.json
 noted=$(ls "$XDG_CACHE_HOME"/trainyard/cuda-emulated-GPU-*.txt)
-# How large the square products are that tell the peak depends on how busy the machine is.
+# The size of the square products that measure the peak depends on the load of the host.
 of_net() { sed '/ \([0-9]*\) x \1 x \1, /d' "$noted"; }
-# Of convolutions in fp32 the stand-in's tenth and eleventh choice will do, which is the faster one.
+# For convolutions in fp32 the stand-in's tenth and eleventh choices are valid; the latter is
+# faster.
 grep -q '^product fp32 .* = 1$' "$noted" && grep -q '^cudnn [0-9]* fp32 forward .* = 10$' "$noted" && pass || fail "$(cat "$noted")"
 grep '^product' "$noted" | grep -q ' = [023]$' && fail "$(cat "$noted")" || pass
 grep '^cudnn' "$noted" | grep -vq ' = 10$' && fail "$(cat "$noted")" || pass
 of_net >noted.txt
-least_s() { # of the profile's forwards of a kind
+least_s() { # of the profile's forward times of a kind
     "$python" -c 'import json, sys; print(min(int(r["forward_s"]) for r in json.load(open("made/q.json"))["layer_times"] if r["signature"].startswith(sys.argv[1])))' "$1"
 }
 expect 0 profile -w net.json --backend cuda --micro-batches 2 -q -o made/q.json
@@ -116,8 +119,8 @@ expect 0 profile -w net.json --backend cuda --micro-batches 2 -q -o made/q.json
 rm -f made/q.json "$noted"
 unset TRAINYARD_EMULATED_ALGORITHMS
 
-# Plans in that precision rest on it: where layers take a thousand times as long, so do steps, nearly. In another they
-# say that it has nothing for them.
+# Plans in that precision use the profile: if layers take a thousand times as long, so do steps,
+# nearly. Plans in another one report that it has no times for them.
 "$python" - made/p.json made/slow.json <<'SLOW'
 import json, sys
 p = json.load(open(sys.argv[1]))
@@ -135,7 +138,7 @@ done
 expect 3 plan -w net.json -c "1x dgx-a100" --precision fp32 -p made/p.json --no-simulate -q
 expect_error_line "layer times" "none of a layer"
 
-# Such a plan runs in its precision, whatever number of stages it has; in floats it is not that plan.
+# Such a plan runs in its precision, with any number of stages; in floats it is another plan.
 expect 0 plan -w net.json -c "1x dgx-a100" --precision bf16 --fix "pp=2,dp=1,devices=0-1" --no-simulate -q -o made/stages.json
 export TRAINYARD_LINK=host TRAINYARD_EMULATED_DEVICES=2
 expect 0 run made/stages.json --backend cuda --steps 2 -q -o made/run.json

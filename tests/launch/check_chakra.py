@@ -59,7 +59,7 @@ def node_of(message):
 
 
 def by_algorithm(plan, groups, collectives):
-    """Data parallel plans of equal hosts: what process 0 exchanges, by the algorithm of the buckets."""
+    """Data parallel plans of equal hosts: the communication of process 0, by the algorithm of the buckets."""
     algorithm = plan["buckets"][0]["algorithm"]
     members = plan["stages"][0]["replicas"]
     per_host = len([d for d in plan["cluster"]["vertices"] if d["kind"] == "device" and d["host"] == "host-0"])
@@ -105,7 +105,8 @@ def main():
                 rows = collectives[group].setdefault(process, [])
                 rows.append((a["comm_type"], a["comm_size"]))
             elif node["name"].split()[0] in ("forward", "backward", "recompute"):
-                # a reader with a roofline makes times of these; looking up embeddings is no operation
+                # a reader with a roofline converts these to times; looking up embeddings is no
+                # operation
                 operations += a["num_ops"]
                 assert a["tensor_size"] > 0, (process, node)
         assert operations > 0, process

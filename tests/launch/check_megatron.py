@@ -68,7 +68,7 @@ def parse(text):
 
 
 def stages_of(a, layers, pp):
-    """Blocks of every stage in the network's order, and stages a rank."""
+    """Blocks of every stage in the model's order, and virtual stages per pipeline rank."""
     layout, each = a.get("pipeline-model-parallel-layout"), a.get("num-layers-per-virtual-pipeline-stage")
     assert layout is None or each is None, "two ways of saying the stages"
     if layout is not None:
@@ -151,7 +151,7 @@ def main():
     else:
         assert ep == 1 and not [key for key in a if key.startswith("moe-")]
 
-    # What was planned
+    # The plan
     lanes = plan.get("tensor_parallel", 1), plan.get("context_parallel", 1), plan.get("expert_parallel", 1)
     assert (tp, cp, ep) == lanes, (tp, cp, ep, lanes)
     stages = plan["stages"]

@@ -22,7 +22,7 @@ def torchtitan(folder, plan):
     assert degrees == [plan.get(key, 1) for key in ("tensor_parallel", "context_parallel", "expert_parallel")]
     assert p["pipeline_parallel_degree"] == positions
     data = p["data_parallel_replicate_degree"] * p["data_parallel_shard_degree"]
-    # torchtitan: what is not divided otherwise is data parallel; experts are divided inside of it
+    # torchtitan: the remaining dimension is data parallel; experts are sharded inside it
     assert data * degrees[0] * degrees[1] * positions == devices(plan)
     zero = plan.get("zero", 0)
     assert (p["data_parallel_shard_degree"] > 1) == (zero >= 2 and data > 1)

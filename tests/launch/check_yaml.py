@@ -1,4 +1,4 @@
-"""Every document of a YAML file against the schema of its kind; names it where it is wrong."""
+"""Every document of a YAML file against the schema of its kind; names each one that is invalid."""
 
 import pathlib
 import sys
@@ -7,7 +7,7 @@ import jsonschema
 import yaml
 
 FOLDER = pathlib.Path(__file__).parent / "schemas"
-BASE = "https://schemas.invalid/"  # nothing is fetched: all that is referred to is in the store
+BASE = "https://schemas.invalid/"  # nothing is downloaded: all references are in the store
 KINDS = {
     "MPIJob": "mpijob.yaml",
     "PyTorchJob": "pytorchjob.yaml",
@@ -22,7 +22,7 @@ KINDS = {
 
 
 def kind_of(document):
-    """Resources of Kubernetes say theirs."""
+    """Resources of Kubernetes name their kind."""
     if "kind" in document:
         return document["kind"]
     return "configuration of Accelerate" if "distributed_type" in document else "task of SkyPilot"

@@ -1,4 +1,4 @@
-"""What was planned and what the files say, item by item, as the table of docs/guides/export.md:
+"""The plan against the files, item by item, as the table of docs/guides/export.md:
 items.py PLAN MEGATRON_ON_SLURM MEGATRON_ON_KUBERNETES SHARDED_PLAN TORCHRUN_ON_SLURM. An item that differs ends it."""
 
 import json
@@ -17,7 +17,7 @@ def words(text):
 
 
 def says(text, *wanted):
-    """The words of a file, which must be there."""
+    """The words of a file, which must exist."""
     for word in wanted:
         assert word + " " in words(text), word
     return ", ".join(f"`{word}`" for word in wanted)

@@ -1,4 +1,4 @@
-"""Whatever `plan --stack megatron` plans, `export --to megatron` writes, by Megatron's own rules, unless the plan has
+"""Every plan of `plan --stack megatron` can be exported with `export --to megatron`, by Megatron's own rules, unless the plan has
 said that it cannot: random_megatron.py TRAINYARD FOLDER COUNT. Transformers with and without experts, networks that
 no argument of Megatron's describes, clusters, stacks, precisions and pins are drawn by the seed in TY_TEST_SEED; a
 question that has no answer (code 2: a pin that it cannot have; 4: nothing fits) is not counted."""

@@ -1,4 +1,4 @@
-"""Whether a plan and what was planned for its launch file are the same: same_plan.py PLAN BACK HELD...
+"""Whether a plan and the plan made from its launch file are the same: same_plan.py PLAN BACK HELD...
 BACK is a plan by `plan --config`; HELD what the file's format holds beside the layout's lanes: model (layers, their
 sizes and the optimizer), batch (a step's samples), micro, schedule (and the stages' layers), precision, recompute."""
 
@@ -17,7 +17,7 @@ def same(what, of):
 
 
 def model(plan):
-    """Names are the reader's own, and a vocabulary may be padded: none here is."""
+    """Names depend on the reader, and a vocabulary may be padded: none here is."""
     return [(layer["kind"], layer["attributes"], layer["parameter_bytes"], layer["output_bytes"], layer["inputs"])
             for layer in plan["workload"]["layers"]]
 

@@ -1,6 +1,8 @@
-# Slurm on one node, which is this machine. Sourced behind tests/cli/lib.sh; needs root, slurmctld, slurmd and munged.
+# Slurm on one node, this host. Sourced after tests/cli/lib.sh; needs root, slurmctld, slurmd and
+# munged.
 
-# slurm_conf FOLDER PORT: what every slurm.conf here says; state and logs are in the folder.
+# slurm_conf FOLDER PORT: the common part of every slurm.conf here; state and logs are in the
+# folder.
 slurm_conf() {
     cat <<END
 ClusterName=test
@@ -21,11 +23,11 @@ PartitionName=all Nodes=ALL Default=YES State=UP
 END
 }
 
-# slurm_start: false where it does not come up. Its logs are in $scratch/slurm; it ends with the test.
+# slurm_start: false if it does not start. Its logs are in $scratch/slurm; it ends with the test.
 slurm_start() {
     mkdir -p "$scratch/slurm/state" "$scratch/slurm/spool"
     host=$(hostname -s)
-    port=$((10000 + 2 * ($$ % 10000))) # its own: tests run side by side
+    port=$((10000 + 2 * ($$ % 10000))) # its own: tests run concurrently
     cat >"$scratch/slurm/slurm.conf" <<END
 $(slurm_conf "$scratch/slurm" $port)
 AuthType=auth/munge
@@ -56,8 +58,9 @@ END
     [ "$(sinfo -h -o %T)" = idle ]
 }
 
-# slurm_topology FILE NODES: what slurmctld makes of a topology.conf over those nodes, as `scontrol show topology` says
-# it; no node has to be there. False, with the end of its log, where it does not come up.
+# slurm_topology FILE NODES: slurmctld's result of a topology.conf over these nodes, as `scontrol
+# show topology` prints it; the nodes need not exist. False, with the end of its log, if it does not
+# start.
 slurm_topology() {
     own=$scratch/topology
     rm -rf "$own"

@@ -1,18 +1,19 @@
-# What the tests of other systems share.
+# Shared by the tests of other systems.
 
 skip() {
     echo "skipped: $1"
     exit 77
 }
 
-# can_make RELEASE: or the test is skipped.
+# can_make RELEASE: otherwise the test is skipped.
 can_make() {
     [ "$(id -u)" -eq 0 ] || skip "a root is made by root alone"
     command -v debootstrap >/dev/null 2>&1 || skip "debootstrap is not installed"
     [ -e "/usr/share/debootstrap/scripts/$1" ] || skip "debootstrap does not know $1"
 }
 
-# make_root RELEASE DIR: a bare root of a Debian release, from the registry of packages that this machine's apt has.
+# make_root RELEASE DIR: a bare root of a Debian release, from the package registry of this host's
+# apt.
 make_root() {
     # shellcheck disable=SC2016 # apt's own dollars
     mirror=$(apt-get indextargets --format '$(REPO_URI)' 'Created-By: Packages' 'Origin: Debian' 'Component: main' |
@@ -25,6 +26,6 @@ make_root() {
         exit 1
     }
     rm -f "$log"
-    chmod 755 "$2" # mktemp's are for root alone, who is not the only one there
+    chmod 755 "$2" # folders from mktemp are accessible to root only, and other users need this one
     apt-config dump Acquire::http::Proxy >"$2/etc/apt/apt.conf.d/90proxy"
 }

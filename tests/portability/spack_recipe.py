@@ -1,6 +1,6 @@
 #!/usr/bin/python3
-"""packaging/spack/package.py against CMakeLists.txt, without Spack: the recipe is run with a stand-in for
-Spack's words, and what it says must be what CMake asks for.
+"""packaging/spack/package.py against CMakeLists.txt, without Spack: the recipe runs with a stand-in for
+Spack's directives, and must request the dependencies of CMake.
 
     spack_recipe.py SOURCE
 """
@@ -9,11 +9,11 @@ import re
 import sys
 import types
 
-# What CMake asks for, by the name that Spack has for it.
+# CMake's requirement, by its name in Spack.
 SPACK = {"libcjson": "cjson", "libmd": "libmd", "igraph": "igraph", "libxml-2.0": "libxml2", "yaml-0.1": "libyaml",
          "zlib": "zlib-api", "simgrid": "simgrid", "ompi-c": "openmpi", "libsodium": "libsodium", "dnnl": "onednn",
          "libjpeg": "jpeg", "libpng": "libpng", "CUDAToolkit": "cuda"}
-NOT_USED = {"openblas"}  # only a benchmark compares with it
+NOT_USED = {"openblas"}  # only a benchmark uses it, for comparison
 TOOLS = {"c", "cmake", "ninja", "pkgconfig"}
 BESIDE_CUDA = {"cudnn", "nccl"}  # found without CMake's packages
 
@@ -28,7 +28,7 @@ def word(name):
 
 
 class CMakePackage:
-    """What a recipe asks of its base class."""
+    """The parts of the base class that a recipe uses."""
 
     def __init__(self, on):
         self.spec = types.SimpleNamespace(satisfies=lambda text: text.removeprefix("+") in on)

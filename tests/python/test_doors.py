@@ -1,4 +1,4 @@
-"""Fifty questions through three doors: the command line, Python and C. One question has one answer."""
+"""Fifty queries through three interfaces: the command line, Python and C. Their answers are equal."""
 
 import json
 import os
@@ -14,7 +14,7 @@ def q(workload, cluster, **options):
     return dict(options, workload=workload, cluster=cluster)
 
 
-# Most are answered by the estimate, which is quick; the last ones as they are asked without a word.
+# The estimate answers most of them, since it is fast; the last ones use the default.
 GPT2, A100 = "gpt2 sequence=256", "1x dgx-a100"
 QUESTIONS = [dict(row, no_simulate=True) for row in [
     q("gpt2", "2x dgx-a100"),
@@ -100,7 +100,7 @@ class Doors(unittest.TestCase):
                 self.assertLess(abs(float(c) - program), 1e-12 * program)
 
     def test_the_example(self):
-        """docs/examples/plan.c as a visitor runs it."""
+        """docs/examples/plan.c as a reader runs it."""
         for words in (["gpt2", "2x dgx-a100"], ["gpt2", "2x dgx-a100", "trainyard"]):
             done = subprocess.run([EXAMPLE, *words], capture_output=True, text=True, check=True)
             question = dict(zip(("workload", "cluster", "stack"), words))

@@ -1,4 +1,4 @@
-"""import trainyard over the built library: what it answers is what the program prints."""
+"""import trainyard over the built library: its answers equal the program's output."""
 
 import contextlib
 import io
@@ -138,7 +138,7 @@ class Page(unittest.TestCase):
 
 class Mistakes(unittest.TestCase):
     def check(self, kind, words, call):
-        """The exception's sentence and code are the program's."""
+        """The exception's message and code are the program's."""
         code, _, said = program(*words)
         with self.assertRaises(kind) as caught:
             call()

@@ -1,17 +1,17 @@
 #!/bin/sh
-# A wheel: installed by unpacking, as pip does, and of use without the source tree.
+# A wheel: installed by unpacking, as pip does, and usable without the source tree.
 . "$(dirname "$0")/../cli/lib.sh"
 unset PYTHONPATH
 library=$TRAINYARD_LIBRARY
 unset TRAINYARD_LIBRARY
-PYTHON=$("$PYTHON" -c 'import sys; print(sys.executable)') # and no script that looks for it
+PYTHON=$("$PYTHON" -c 'import sys; print(sys.executable)') # and no script that searches for it
 if wheel=$("$PYTHON" "$SOURCE/python/make_wheel.py" "$library" "$scratch/a"); then pass; else fail "no wheel is made"; fi
 again=$("$PYTHON" "$SOURCE/python/make_wheel.py" "$library" "$scratch/b")
 cmp -s "$wheel" "$again" && pass || fail "two wheels of the same files differ"
 mkdir "$scratch/site"
 "$PYTHON" -m zipfile -e "$wheel" "$scratch/site" && pass || fail "the wheel is no archive"
 if find "$scratch/site" -name '*igraph*' -o -name '*simgrid*' | grep -q .; then fail "others' libraries are inside"; else pass; fi
-# Every line of RECORD has the digest of a file that is there.
+# Every line of RECORD has the digest of an existing file.
 "$PYTHON" - "$scratch/site" <<'END' && pass || fail "RECORD is not true"
 import base64, hashlib, pathlib, sys
 site = pathlib.Path(sys.argv[1])
@@ -24,14 +24,14 @@ for row in rows:
         found = base64.urlsafe_b64encode(hashlib.sha256((site / name).read_bytes()).digest()).rstrip(b"=").decode()
         assert digest == "sha256=" + found, name
 END
-# Its own data, and not that of the source tree: an entry that only the copy has.
+# Its own data, not that of the source tree: an entry that only the copy has.
 sed 's/"name": "lenet"/"name": "only-here"/' "$SOURCE/workloads/zoo/lenet.json" >"$scratch/site/trainyard/data/workloads/zoo/only-here.json"
 (cd "$scratch" && PYTHONPATH=$scratch/site "$PYTHON" -c '
 import trainyard
 assert trainyard.__file__.endswith("site/trainyard/__init__.py")
 print(trainyard.plan("only-here", "2x p100-server", top=1))') >"$scratch/out" 2>"$scratch/err" && pass || fail "the wheel does not plan"
 expect_output "only-here on 2x p100-server"
-# By pip, in a fresh virtual environment; nothing is downloaded.
+# With pip, in a new virtual environment; nothing is downloaded.
 "$PYTHON" -m venv --without-pip "$scratch/venv" && pass || fail "no virtual environment"
 if "$PYTHON" -m pip --version >/dev/null 2>&1; then
     "$PYTHON" -m pip --python "$scratch/venv/bin/python" install --no-index --quiet --disable-pip-version-check "$wheel" \
@@ -44,7 +44,7 @@ print(trainyard.plan("lenet", "2x p100-server", no_simulate=True).show())') >"$s
 else
     echo "skipped: $PYTHON has no pip"
 fi
-# What cmake --install puts below a prefix is where a python3 that searches there finds it.
+# Files that cmake --install puts below a prefix are on the search path of its python3.
 for python in "$PYTHON" /usr/bin/python3; do
     [ -x "$python" ] || continue
     for prefix in /usr /usr/local "$scratch/home/.local"; do
@@ -64,7 +64,7 @@ import trainyard
 assert "/home/.local/lib/" in trainyard.__file__
 print(trainyard.plan("lenet", "2x p100-server", no_simulate=True).show())') >"$scratch/out" 2>"$scratch/err" && pass || fail "what was installed is not imported"
 expect_output "lenet on 2x p100-server"
-# Where nothing can be loaded, the sentence says what is needed.
+# If no library can be loaded, the message states the requirements.
 cp -r "$scratch/site" "$scratch/empty"
 rm "$scratch/empty/trainyard/libtrainyard.so"
 (cd "$scratch" && PATH=/nowhere PYTHONPATH=$scratch/empty "$PYTHON" -c 'import trainyard; trainyard.version()') >"$scratch/out" 2>"$scratch/err" && fail "a library comes from nowhere" || pass

@@ -1,9 +1,9 @@
 """Follows docs/design/recipes.md in a copy of the sources: follow.py COPY.
 
 Adds a schedule, a compressor, a layer kind, a collective algorithm, a preset, a launch target, a device with its host, a model family, a
-network and a cluster, each as its recipe says. What is added behaves as something that is there already does, so that
+model and a cluster, each by its recipe. Each addition behaves like an existing entry, so that
 test_recipes.sh can compare the two.
-Ends with 1 where a recipe names a place that is not there any more.
+Ends with 1 if a recipe names a location that no longer exists.
 """
 
 import json
@@ -18,7 +18,7 @@ limit = None
 
 
 def recipe(title, most):
-    """Begins a recipe that changes at most so many files of the product."""
+    """Begins a recipe that changes at most this number of product files."""
     finish_recipe()
     global limit
     limit = (title, most)
@@ -36,7 +36,7 @@ def write(path, text):
 
 
 def edit(path, anchor, text, before=False):
-    """Puts text behind (or before) the first line that has the anchor."""
+    """Inserts text after (or before) the first line that has the anchor."""
     lines = (copy / path).read_text().splitlines(keepends=True)
     for number, line in enumerate(lines):
         if anchor in line:
@@ -63,7 +63,7 @@ def entry_of(path, member, name):
     return next(e for e in json.loads((copy / path).read_text())[member] if e["name"] == name)
 
 
-# A schedule: every micro-batch there and back before the next begins.
+# A schedule: every micro-batch runs forward and backward before the next begins.
 recipe("a schedule", 4)
 edit("core/ty_plan.h", "TY_SCHEDULE_COUNT", "    TY_TURNS,", before=True)
 edit("core/model/schedules.c", "rows[TY_SCHEDULE_COUNT] = {",
@@ -97,7 +97,7 @@ write("execute/codec/codec_again.c", (copy / "execute/codec/codec_fp16.c").read_
 edit("study/catalogue/convergence.json", '"name": "fp16"',
      '    {"name": "fp16-again", "low": 1, "expected": 1, "high": 1.02, "source": "half"},')
 
-# A layer kind: linear layers under another name, in a file of their own.
+# A layer kind: linear layers under another name, in a separate file.
 recipe("a layer kind", 4)
 edit("core/ty_workload.h", "KIND(RELU, relu)", "    KIND(DENSE, dense) \\", before=True)
 linear = (copy / "core/model/layers/layer_linear.c").read_text().split("/* ---- softmax_cross_entropy")[0]
@@ -105,7 +105,7 @@ write("core/model/layers/layer_dense.c", linear.replace("linear", "dense"))
 edit("planner/cost/kernels.c", "[TY_LAYER_LINEAR] = linear", "        [TY_LAYER_DENSE] = linear,")
 edit("execute/cpu/cpu_layer.h", "X(LINEAR, cpu_linear)", "    X(DENSE, cpu_linear) \\")
 finish_recipe()
-limit = None  # collectives and presets change as many as they need
+limit = None  # collectives and presets change any number of files
 
 # A collective algorithm: the ring under another name.
 edit("core/ty_profile.h", "TY_ALGORITHM_COUNT", "    TY_AROUND, /* a ring */", before=True)
@@ -144,7 +144,7 @@ exec parallel-ssh -i{{#each hosts}} -H {{name}}{{/each}} torchrun --nnodes={{hos
 finish_recipe()
 limit = None
 
-# A device and a host that has it: a P100 of ten times the rates.
+# A device and a host with it: a P100 with ten times the rates.
 catalogue = "topologies/catalogue/"
 device = entry_of(catalogue + "devices.json", "devices", "p100-pcie-16gb")
 device["name"] = "tenfold"
@@ -156,7 +156,7 @@ add_entry(catalogue + "devices.json", "devices", device)
 host = entry_of(catalogue + "hosts.json", "hosts", "p100-server")
 add_entry(catalogue + "hosts.json", "hosts", {**host, "name": "tenfold-server", "device": "tenfold"})
 
-# A model family: Llama with windows in every other block, under another name. One file.
+# A model family: Llama with windows in every second block, under another name. One file.
 touched.clear()
 recipe("a model family", 1)
 family = json.loads((copy / "workloads/families/llama.json").read_text())
@@ -167,7 +167,7 @@ write("workloads/families/every_other.json", json.dumps(
 finish_recipe()
 limit = None
 
-# A network, and a cluster.
+# A model, and a cluster.
 network = json.loads((copy / "workloads/zoo/lenet.json").read_text())
 write("workloads/zoo/lenet-again.json", json.dumps({**network, "name": "lenet-again"}))
 cluster = json.loads((copy / (catalogue + "clusters.json")).read_text())["clusters"][0]

@@ -1,4 +1,4 @@
-"""Code asks the row of a kind, it does not compare kinds: kinds.py SOURCES.
+"""Code reads the table row of a kind instead of comparing kinds: kinds.py SOURCES.
 
 Prints every comparison with an enumerator of a schedule, a compressor or a kind of layer, and every case of one, outside
 the table of the kind. Ends with 1 if there is one. "none" of compressors is the absence of a kind and may be compared.

@@ -1,13 +1,13 @@
 #!/bin/sh
-# A host that is gone while the launcher has something to say to it: TCP sends that again and again, and does not ask
-# whether the host is there. Exit code 77 where there are no network namespaces.
+# A host lost while the launcher has a message for it: TCP retransmits it, and does not check
+# whether the host still exists. Exit code 77 if there are no network namespaces.
 . "$(dirname "$0")/../cli/lib.sh"
 testbed=$(dirname "$0")/testbed
 needs "the testbed does not start" "$testbed" 2 1gbit true
 expect 0 plan -w mlp -c local:2 --fix pp=1,tp=1,compression=none --global-batch 64 --no-simulate -q -o "$scratch/plan.json"
 
-# Rank 1 is there, and waits for rank 0; then its cable is cut, and rank 0 comes: what the launcher tells the second
-# host's daemon is never acknowledged.
+# Rank 1 is there, and waits for rank 0. Then its cable is cut, and rank 0 starts: the launcher's
+# message to the second host's daemon is never acknowledged.
 cat >"$scratch/worker" <<END
 #!/bin/sh
 if [ "\${OMPI_COMM_WORLD_RANK:-\${PMIX_RANK:-}}" = 1 ]; then

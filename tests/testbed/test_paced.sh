@@ -1,6 +1,6 @@
 #!/bin/sh
-# A folder on a slow store: a run that reads it learns what it learns from any folder, and no step is faster than its
-# samples come, which is what the plan says. Exit code 77 where nothing can be mounted.
+# A folder on a slow store: a run that reads it has the results of any other folder, and no step is
+# faster than its samples arrive, as in the plan. Exit code 77 if nothing can be mounted.
 . "$(dirname "$0")/../cli/lib.sh"
 slow_folder=$(dirname "$0")/slow_folder
 export TRAINYARD_WORKER="$WORKER"
@@ -9,7 +9,7 @@ needs "nothing is mounted" "$slow_folder" "$scratch/none" "$scratch/slow" 1e6 tr
 "$slow_folder" "$scratch/none" "$scratch/slow" 1e6 sh -c 'exit 5' >"$scratch/out" 2>&1
 if [ $? -eq 5 ]; then pass; else fail "the command's exit code is lost"; fi
 
-# Two classes of 30 images each; what training reads of them, every tenth left out, is 24 kB an image or so.
+# Two classes of 30 images each; training reads all but every tenth, about 24 kB per image.
 /usr/bin/python3 - "$scratch" <<'END_OF_IMAGES'
 import glob, json, os, random, struct, sys, zlib
 scratch, numbers = sys.argv[1], random.Random(5)
@@ -30,7 +30,7 @@ json.dump({"schema": "trainyard.zoo/1", "name": "small-resnet", "family": "resid
 open(scratch + "/least", "w").write(str(min(sizes)))
 END_OF_IMAGES
 
-# What the estimator, the simulator and the worker make of a store of 400 kB a second.
+# The estimator, the simulator and the worker with a store of 400 kB/s.
 expect 0 plan -w "$scratch/net.json" -c "local:2 storage=slow{bandwidth=400kB/s}" --fix pp=1,dp=2,micro_batch=6,compression=none --no-simulate -q --json
 cp "$scratch/out" "$scratch/plan.json"
 expect 0 estimate "$scratch/plan.json" --json
@@ -54,13 +54,13 @@ assert here["losses"] == slow["losses"] and len(here["losses"]) == 6, (here["los
 least_s = 6 * 12 * int(open(sys.argv[1] + "/least").read()) / 400e3
 assert slow["wall_s"] >= 0.95 * least_s, (slow["wall_s"], least_s)
 END_OF_CHECK
-# A last stage wants labels, and reads nothing: the store is not asked twice for a sample.
+# A last stage needs labels, and reads no images: each sample is read from the store once.
 expect 0 plan -w "$scratch/net.json" -c "local:2 storage=slow{bandwidth=400kB/s}" --fix pp=2,micro_batch=6,compression=none --no-simulate -q -o "$scratch/piped.json"
 "$slow_folder" "$scratch/images" "$scratch/slow" 4e6 "$TRAINYARD" run "$scratch/piped.json" --data "$scratch/slow" --steps 6 -q -o "$scratch/piped-run.json" >"$scratch/out" 2>"$scratch/err"
 if [ $? -eq 0 ]; then pass; else fail "two stages from a slow store: $(tail -3 "$scratch/err")"; fi
 read_bytes=$(sed -n 's/^slow_folder: \([0-9]*\) bytes.*/\1/p' "$scratch/err")
 all_bytes=$(/usr/bin/python3 -c 'import json, sys; print(6 * 12 * json.load(open(sys.argv[1]))["sample_bytes"])' "$scratch/net.json")
-# The next micro-batch is read ahead when the run ends.
+# The next micro-batch is prefetched when the run ends.
 if [ "$read_bytes" -ge $((all_bytes * 9 / 10)) ] && [ "$read_bytes" -le $((all_bytes * 13 / 10)) ]; then pass; else fail "two stages read $read_bytes bytes of $all_bytes"; fi
 if [ -z "$(ls "$scratch/slow")" ]; then pass; else fail "the slow folder is still mounted"; fi
 finish

@@ -1,6 +1,7 @@
 #!/bin/sh
-# Who is on the network of a run without being of it: ranks without the job's secret, and a stranger who connects, says
-# nothing, nonsense, or what it heard. Exit code 77 where there are no network namespaces.
+# Outsiders on the network of a run: ranks without the job's secret, and a stranger that connects
+# and sends nothing, nonsense, or recorded messages. Exit code 77 if there are no network
+# namespaces.
 . "$(dirname "$0")/../cli/lib.sh"
 testbed=$(dirname "$0")/testbed
 stranger=$(dirname "$0")/stranger
@@ -37,11 +38,11 @@ if [ -e "$scratch/there.json" ]; then fail "a run with a foreign rank has a resu
 (umask 022 && echo $good >"$scratch/secret")
 TRAINYARD_WORKER=$scratch/worker FOREIGN_FILE="$scratch/secret" over_hosts 1 -q
 if grep -q "$scratch/secret: the job's secret is open to others, expected mode 0600" "$scratch/err"; then pass; else fail "a secret that all may read is taken: $(cat "$scratch/err")"; fi
-# The same file for all, kept as it should be.
+# The same file for all, with the correct permissions.
 chmod 600 "$scratch/secret"
 TRAINYARD_SECRET_FILE=$scratch/secret over_hosts 0
 if grep -q "taken at their word" "$scratch/err"; then fail "with a secret ranks are taken at their word"; else pass; fi
-# Started by hand without any: said.
+# Started by hand without a secret: reported.
 cat >"$scratch/bare" <<END
 #!/bin/sh
 unset TRAINYARD_SECRET
@@ -95,8 +96,8 @@ expect 0 run "$scratch/plan.json" --steps $steps -q -o "$scratch/alone.json"
 attack 2 ranks $steps
 if [ $got -eq 0 ]; then pass; else fail "exit code $got with a stranger at host 2: $(tail -3 "$scratch/err")"; fi
 alike "a stranger at host 2 among the ranks"
-# From a rank's own address a hello may come before that rank's, or several at once, after which MPI is lost: the run ends
-# with a sentence (SECURITY.md) or goes on.
+# A hello from a rank's own address may arrive before that rank's, or several at once, after which
+# MPI fails: the run ends with a message (SECURITY.md) or continues.
 attack 1 ranks $steps
 if [ $got -eq 0 ]; then
     alike "a stranger at host 1 among the ranks"
@@ -105,7 +106,8 @@ elif [ $got -eq 1 ] && grep -Eq "does not (prove to rank|have the secret|come ba
 else
     fail "exit code $got with a stranger at host 1: $(tail -3 "$scratch/err")"
 fi
-# Open MPI's launcher can be made to give a run up (SECURITY.md): not to hang, nor to train something else.
+# An attacker can make Open MPI's launcher abandon a run (SECURITY.md), but not hang it or change
+# its training.
 attack 2 launcher $steps
 if [ $got -eq 0 ]; then
     alike "a stranger at the launcher"

@@ -1,6 +1,6 @@
 #!/bin/sh
-# Two and four hosts with a slow network between them: a plan trains as it does on one host, and no step is
-# faster than its gradients fit through the cables. Exit code 77 where there are no network namespaces.
+# Two and four hosts with a slow interconnect: a plan trains as on one host, and no step is faster
+# than its gradients fit through the cables. Exit code 77 if there are no network namespaces.
 . "$(dirname "$0")/../cli/lib.sh"
 testbed=$(dirname "$0")/testbed
 export TRAINYARD_WORKER="$WORKER"
@@ -13,7 +13,7 @@ if [ $? -eq 2 ] && grep -q "expected one such as" "$scratch/err"; then pass; els
 "$testbed" 2 1gbit sh -c 'exit 5' >"$scratch/out" 2>&1
 if [ $? -eq 5 ]; then pass; else fail "the command's exit code is lost"; fi
 
-# A cable that somebody has slowed before it has its rate gets that rate.
+# A cable that is already slower than its rate gets that rate.
 mkdir "$scratch/bin"
 cat >"$scratch/bin/tc" <<END
 #!/bin/sh
@@ -46,14 +46,14 @@ try() {
     fi
     if /usr/bin/python3 "$scratch/alike.py" "$scratch/here.json" "$scratch/there.json" "$4" >"$scratch/out" 2>&1; then pass; else fail "$1 hosts at $2, $3: $(tail -1 "$scratch/out")"; fi
 }
-# 1.72 MB of gradients: each of two replicas sends that much, each of four 1.5 times. The buckets of six full
-# queues may pass at once.
+# 1.72 MB of gradients: each of two replicas sends that much, each of four 1.5 times that. The
+# buckets of six full queues may pass at once.
 try 2 100mbit pp=1,tp=1,compression=none 0.12
 try 2 100mbit pp=1,tp=1,compression=none,bucket=1B,priority=1 0
 try 2 400mbit pp=2,schedule=1f1b,compression=none 0
 try 4 400mbit pp=1,tp=1,compression=none 0.04
-# What one command asks of DDP on one rank, on two and on four teaches the same, and the file for two goes from one host
-# to two without change.
+# One command's DDP run on one rank, on two and on four trains the same, and the file for two runs
+# on one host or two without change.
 for ranks in 1 2 4; do
     expect 0 plan -w lenet -c "local:$ranks" --system ddp --global-batch 48 --no-simulate -q -o "$scratch/ddp-$ranks.json"
     expect 0 run "$scratch/ddp-$ranks.json" --steps 6 -q -o "$scratch/ddp-run-$ranks.json"
