@@ -1,5 +1,5 @@
-/* How much a test does: what is enough before every commit, or, under the label `slow`, all of it
- * (ALL of ty_test in CMakeLists.txt). */
+/* Extent of a test: enough before every commit, or, under the label `slow`, everything (ALL of
+ * ty_test in CMakeLists.txt). */
 #ifndef TY_TEST_QUICK_H
 #define TY_TEST_QUICK_H
 

@@ -162,7 +162,7 @@ static void put_field(const json_field *f, ty_json_writer *w)
     ty_json_close(w, '}');
 }
 
-/* Of a member that some records have one way and others another the first is taken. */
+/* If the type of a member varies between records, the first one is used. */
 static bool was_before(const json_record *record, uint32_t field)
 {
     for (uint32_t i = 0; i < field; i++)
@@ -182,7 +182,7 @@ static void put_properties(const json_record *record, ty_json_writer *w)
     }
 }
 
-/* @return how many there are; `w` NULL: only that */
+/* @return number of entries; `w` NULL: only that */
 static uint32_t put_required(const json_record *record, ty_json_writer *w)
 {
     uint32_t count = 0;

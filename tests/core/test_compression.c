@@ -1,4 +1,4 @@
-/* Compressors as a plan sees them: names, parameters, bytes by hand, and when they pay. */
+/* Compressors in plans: names, parameters, bytes by hand, and when they pay. */
 #include "ty_core.h"
 
 #include <criterion/criterion.h>
@@ -140,7 +140,7 @@ Test(compression, rows_by_hand)
     cr_expect(ty_compression_equals(&measured, &fp16));
 }
 
-/* From a quarter to its final value, by equal factors. */
+/* From a quarter to its final value, in equal factors. */
 Test(compression, warmup_falls_by_equal_factors)
 {
     const ty_compression c = parsed("dgc:0.001:4");

@@ -19,7 +19,7 @@ static void begin(void)
     cr_assert_not_null(mkdtemp(folder));
 }
 
-/* Whatever a test leaves, so that the folder can go. */
+/* Removes the files of a test, so that the folder can be removed. */
 static void end(void)
 {
     char command[96];

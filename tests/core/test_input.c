@@ -1,4 +1,4 @@
-/* Samples on their way: words, documents, and rates against closed forms. */
+/* Input of samples: options, documents, and rates against closed forms. */
 #include "ty_core.h"
 #include "ty_json.h"
 
@@ -70,7 +70,7 @@ Test(input, hosts_share_a_store)
         check_near(1 / o.samples_per_s, fmax(4.0 * hosts * 1e5 / 0.1e9, 4 * 1e5 / (0.1e9 / 8)),
                    "seconds of a sample");
         check_near(o.store_limit_bytes_per_s, 0.1e9 / 8 / 4, "what a reader draws");
-        /* Requests under way over their latency are as much a limit. */
+        /* Concurrent requests over their latency also limit the rate. */
         nas.host_bytes_per_s = 0;
         nas.requests = 5;
         nas.latency_s = 0.04;

@@ -53,7 +53,7 @@ Test(json, what_is_read)
         expect_text(rows[i].text, rows[i].expected);
 }
 
-/* RFC 8259 has no place for any of these; cJSON takes those marked so. */
+/* RFC 8259 allows none of these; cJSON accepts the marked ones. */
 Test(json, what_is_refused)
 {
     static const struct {
@@ -152,7 +152,7 @@ static const char sample[] =
     " \"o\": {\"k\": 1}, \"nothing\": null, \"kind\": \"relo\","
     " \"long\": \"0123456789012345678901234567890123456789012345\"}";
 
-/* Every typed member, one call each, all of which fail. */
+/* Every typed member, one call each, all with an error. */
 Test(json, members_of_the_wrong_kind)
 {
     static const char *const kinds[] = {"relu", "gelu", "attention"};
@@ -307,7 +307,7 @@ Test(json, strings_are_printable)
     }
 }
 
-/* Some editors begin files with one; a second is content. */
+/* Some editors begin files with a byte order mark; a second one is content. */
 Test(json, a_byte_order_mark_is_ignored)
 {
     ty_json_document *document = NULL;
@@ -510,7 +510,7 @@ static void *counted_malloc(size_t size)
 
 Test(json, every_allocation_may_fail)
 {
-    cJSON_Hooks hooks = {counted_malloc, ty_free}; /* so that cJSON's count too */
+    cJSON_Hooks hooks = {counted_malloc, ty_free}; /* so that cJSON's count also differs */
     ty_json_document *document = NULL;
     ty_error error = {0};
     ty_status status = TY_ENOMEM;

@@ -84,7 +84,7 @@ Test(plan, frozen_layers_have_no_gradients)
     cr_expect_eq(ty_plan_check(plan, "p", &error), TY_EPARSE);
     cr_expect_neq(strstr(error.message, "which is frozen, expected only layers that are trained"),
                   NULL, "%s", error.message);
-    plan->workload->element_bytes = 2; /* stored as halves, gradients are fp32 all the same */
+    plan->workload->element_bytes = 2; /* stored as halves; gradients are still fp32 */
     cr_assert_eq(ty_bucket_gradient_bytes(plan, &whole), 2 * (80 + 80 + 128));
     ty_plan_free(plan);
 }
@@ -287,7 +287,7 @@ static void overlap(ty_plan *p)
 }
 static void gap(ty_plan *p)
 {
-    p->buckets[0].layer_count = 1; /* only down: embed is left out */
+    p->buckets[0].layer_count = 1; /* only down: embed is omitted */
     p->buckets[0].first_layer = 1;
     p->buckets[0].gradient_bytes = 80;
 }
@@ -607,7 +607,7 @@ Test(plan, check_refuses_each_flaw)
 
 /* ---- Files --------------------------------------------------------------------------------- */
 
-/* A plan with everything a plan can have. */
+/* A plan with all optional members. */
 static ty_plan *full_plan(void)
 {
     ty_plan *plan = toy_plan_named("hybrid tied");
@@ -706,7 +706,7 @@ Test(plan, carries_its_stack)
     cr_assert_eq(ty_stack_digest(plan->stack, &stack, NULL), TY_OK);
     ty_stack_free(plan->stack);
     cr_assert_eq(ty_stack_open("megatron-2021", &plan->stack, &error), TY_OK, "%s", error.message);
-    plan->stack->memory_waste = 0.125; /* as no catalogue has it */
+    plan->stack->memory_waste = 0.125; /* unlike any catalogue */
     plan->stack->why = ty_strdup("stack nemo: found zero 3");
     cr_assert_eq(ty_plan_save(plan, path, &error), TY_OK, "%s", error.message);
     cr_assert_eq(ty_plan_load(path, &loaded, &error), TY_OK, "%s", error.message);

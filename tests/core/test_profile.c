@@ -118,7 +118,7 @@ Test(profile, what_is_refused)
     ty_free(bytes);
 }
 
-/* Whatever is measured, more takes no less, and far beyond it nothing is flat. */
+/* More of a measured quantity never takes less time, and no extrapolation is constant. */
 Test(profile, curves_grow)
 {
     static char relu[] = "relu input=8";
@@ -149,7 +149,7 @@ Test(profile, curves_grow)
     }
 }
 
-/* Rows (micro-batch, seconds) and questions, worked out by hand. */
+/* Rows (micro-batch, seconds) and queries, computed by hand. */
 Test(profile, layers_between_and_beyond_measured_sizes)
 {
     static char relu[] = "relu input=8";
@@ -168,8 +168,10 @@ Test(profile, layers_between_and_beyond_measured_sizes)
         {3, {{8, 18}, {2, 12}, {4, 14}}, 16, 26}, /* the last slope, 1 */
         {3, {{8, 18}, {2, 12}, {4, 14}}, 1, 11},  /* the first slope, intercept 10 */
         {3, {{8, 30}, {2, 12}, {4, 14}}, 10, 38}, /* the last slope, 4, not the first */
-        {3, {{8, 10}, {2, 12}, {4, 14}}, 16, 24}, /* falling: noise; all are 12, in proportion */
-        {3, {{8, 4}, {2, 2}, {4, 5}}, 20, 9.5},   /* 4 and 8 are 4.5; the slope before counts */
+        {3, {{8, 10}, {2, 12}, {4, 14}}, 16, 24}, /* falling: noise; all are 12, proportional to
+                                                   * size */
+        {3, {{8, 4}, {2, 2}, {4, 5}}, 20, 9.5},   /* 4 and 8 are 4.5; the slope before them
+                                                   * counts */
         {3, {{8, 4}, {2, 2}, {4, 5}}, 6, 4.5},    /* nor does it fall in between */
         {2, {{4, 10}, {8, 30}}, 2, 5},            /* intercept -10: in proportion */
         {2, {{4, 10}, {8, 8}}, 2, 9},             /* falling: no more than the smallest */
@@ -196,7 +198,7 @@ Test(profile, layers_between_and_beyond_measured_sizes)
     }
 }
 
-/* The ends of the band, worked out by hand; nothing between measured sizes is uncertain. */
+/* The ends of the range, computed by hand; sizes between measured ones have no uncertainty. */
 Test(profile, bands_outside_of_measured_sizes)
 {
     static char relu[] = "relu input=8";
@@ -218,7 +220,8 @@ Test(profile, bands_outside_of_measured_sizes)
          16,
          24,
          32}, /* from the second; from the first is less steep */
-        {3, {{2, 12}, {4, 14}, {8, 10}}, 16, 12, 24}, /* all 12: on from there; in proportion */
+        {3, {{2, 12}, {4, 14}, {8, 10}}, 16, 12, 24}, /* all 12: continue from there; proportional
+                                                       * to size */
         {3, {{2, 12}, {4, 14}, {8, 18}}, 1, 6, 12},   /* in proportion; the smallest's */
         {1, {{4, 10}}, 8, 10, 20},
         {1, {{4, 10}}, 2, 5, 10},
@@ -245,7 +248,7 @@ Test(profile, bands_outside_of_measured_sizes)
 }
 
 /* The order of rows does not matter, for any three rows and any question. */
-/* Of the row measured nearest to the size in question; written and read as any other. */
+/* From the row nearest to the requested size; written and read like any other. */
 Test(profile, parts_of_backward)
 {
     char *relu = ty_strdup("relu input=9"), *linear = ty_strdup("linear input=9");

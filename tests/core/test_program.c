@@ -23,7 +23,7 @@ static uint32_t nth(const ty_program *program, uint32_t stage, ty_op op, uint32_
     return 0;
 }
 
-/* Takes an instruction out; what waited for it waits for nothing instead, later indices move. */
+/* Removes an instruction. Those that waited for it no longer do; later indices shift. */
 static void drop(ty_program *program, uint32_t stage, uint32_t index)
 {
     ty_stage_program *s = &program->stages[stage];
@@ -81,7 +81,7 @@ Test(program, append_keeps_order_and_waits)
     ty_plan_free(plan);
 }
 
-/* Every micro-batch of the step, every send: exactly one receive, and it names the sender. */
+/* Every send for every micro-batch has exactly one receive, which names the sender. */
 Test(program, transfers_match_one_to_one)
 {
     for (size_t t = 0; t < toy_spec_count; t++) {
@@ -183,13 +183,13 @@ Test(program, check_accepts_every_shape)
     }
 }
 
-/* Each flaw below is put into a program that is right otherwise. */
+/* Each error below is inserted into a valid program. */
 
 static void drop_receive(ty_program *p)
 {
     drop(p, 1, nth(p, 1, TY_OP_RECEIVE, 0));
 }
-static void drop_last_receive(ty_program *p) /* of the gradient: backward is left without */
+static void drop_last_receive(ty_program *p) /* of the gradient, which backward then lacks */
 {
     drop(p, 0, nth(p, 0, TY_OP_RECEIVE, 1));
 }
@@ -477,7 +477,7 @@ static void phase_of_decode(ty_program *p)
     at(p, 0, nth(p, 0, TY_OP_DECODE, 0))->phase = 1;
 }
 
-/* "pipeline of four": inner stages have nothing to load */
+/* "pipeline of four": inner stages have no input to load */
 static void load_inside(ty_program *p)
 {
     ty_instruction in = ty_instruction_of(TY_OP_LOAD);
@@ -485,11 +485,11 @@ static void load_inside(ty_program *p)
     cr_assert_eq(ty_program_append(p, 1, &in, NULL, 0, NULL, NULL), TY_OK);
 }
 
-/* Deadlocks: every stage by itself is in order. */
+/* Deadlocks: every stage is valid by itself. */
 static void forward_after_gradient(ty_program *p)
 {
-    /* stage 0 holds micro-batch 1 back until the gradient of 0 is there; stage 1 computes both
-       forwards first */
+    /* stage 0 delays micro-batch 1 until the gradient of 0 arrives; stage 1 runs both forward
+     * passes first */
     ty_instruction receive = *at(p, 0, nth(p, 0, TY_OP_RECEIVE, 1));
     uint32_t forward = nth(p, 0, TY_OP_FORWARD, 1);
     ty_stage_program *s = &p->stages[0];
@@ -508,7 +508,7 @@ static void forward_after_gradient(ty_program *p)
     receive.wait_count = 0;
     receive.waits = NULL;
     s->instructions[forward] = receive;
-    /* forward 1 waits for it in addition to its load; backward 0 has it before it already */
+    /* forward 1 waits for it in addition to its load; backward 0 already follows it */
     in = s->instructions[forward + 1];
     in.waits = ty_resize(in.waits, 2, sizeof *in.waits);
     in.waits[1] = forward;

@@ -193,7 +193,7 @@ Test(run, runs_go_there_and_back)
             run->timeline = NULL;
             run->evaluation_count = 0;
         }
-        /* Of a negative square there is no scale in the file. */
+        /* A negative square gives no noise scale in the file. */
         run->noise = (ty_gradient_noise){1, has_timeline ? -0.5 : 0.25, 3};
         run->noise_sample_count = 1;
         run->noise_samples = ty_alloc(1, sizeof *run->noise_samples);

@@ -33,7 +33,7 @@ static void write_file(const char *folder, const char *name, const char *text, c
     cr_assert_eq(ty_file_write(path, text, strlen(text), NULL), TY_OK);
 }
 
-/* `text` with `find` replaced by `put`; free it. */
+/* `text` with `find` replaced by `put`; to be freed by the caller. */
 static char *changed(const char *text, const char *find, const char *put)
 {
     const char *at = strstr(text, find);
@@ -111,7 +111,7 @@ Test(stack, every_one_of_the_catalogue_is_whole)
         cr_expect_str_eq(before, after);
         cr_expect_str_eq(before, copied);
         ty_stack_free(read);
-        read = without(before, "step_jitter"); /* as files from before there was one */
+        read = without(before, "step_jitter"); /* as in files from before the member existed */
         cr_expect(stack->step_jitter > 0 || read->step_jitter == 0);
         ty_stack_free(read);
         cr_assert_eq(ty_stack_from_json(ty_json_root(document), &read, &error), TY_OK);
@@ -461,7 +461,7 @@ Test(stack, constants_behind_a_name)
     ty_stack_free(changed);
 }
 
-/* Every switch of the catalogue sets constants that are there, and leaves the name as it is. */
+/* Every switch of the catalogue sets existing constants, and leaves the name unchanged. */
 Test(stack, switches)
 {
     ty_stack *megatron = open_stack("megatron"), *stack, *copy = NULL;
@@ -536,7 +536,7 @@ Test(stack, figures_of_some_devices)
     cr_expect_eq(ty_stack_on_device(stack, &stack->fp8_share, "h100-sxm-500w", NULL), TY_OF_DEVICE);
     cr_expect_eq(ty_stack_on_device(stack, &stack->kernel_s, "h100-pcie", NULL), 3e-6);
 
-    /* As a plan carries it. */
+    /* As in a plan file. */
     text = text_of(stack);
     cr_assert_eq(ty_json_parse(text, strlen(text), "stack", &document, &error), TY_OK);
     cr_assert_eq(ty_stack_from_json(ty_json_root(document), &again, &error), TY_OK, "%s",

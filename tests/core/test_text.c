@@ -43,7 +43,7 @@ Test(quote, what_can_be_seen)
     }
 }
 
-/* Messages go to terminals, with what files hold. */
+/* Messages with content of files go to terminals. */
 Test(quote, messages_show_nothing_else)
 {
     static const struct {

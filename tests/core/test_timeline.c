@@ -197,7 +197,7 @@ Test(timeline, summary_of_a_pipeline)
             {2, 2.5},   /* send */
             {0, 6},     /* receive the gradient of 1 */
             {6, 8},     /* backward 1 */
-            {6, 8},     /* receive the gradient of 0: it came at 8 */
+            {6, 8},     /* receive the gradient of 0, which arrived at 8 */
             {8, 10},    /* backward 0 */
             {10, 10.25} /* update */
         },
@@ -272,7 +272,7 @@ Test(timeline, summary_of_many_steps)
          0,
          {6.5, 4 / 6.5, 12 / 6.5, 4.5 / 6.5, 2 / 6.5, 0, 0, 0, "gradient all-reduce 31 %", 0, 0, 0,
           0}},
-        /* up to 8 steps the mean, disturbed or not: 7 steps of 6.5 s and 7 s more */
+        /* up to 8 steps the mean, with or without disturbance: 7 steps of 6.5 s and 7 s more */
         {"eight steps, one disturbed",
          8,
          5,
@@ -373,7 +373,7 @@ Test(timeline, summary_needs_time)
     ty_plan_free(plan);
 }
 
-/* Nothing is quadratic: a quarter of a million events, shuffled. */
+/* No step is quadratic: a quarter of a million events, shuffled. */
 Test(timeline, many_events)
 {
     const plan_shape spec = {"many",
@@ -419,7 +419,7 @@ Test(timeline, files_go_there_and_back)
     char *first, *second;
     ty_error error = {0};
 
-    timeline->events[0].start_s = -0.1; /* clocks of two hosts need not agree */
+    timeline->events[0].start_s = -0.1; /* clocks of two hosts may differ */
     timeline->events[3].end_s = 1.0 / 3 + 4;
     first = toy_timeline_json(timeline);
     cr_assert_eq(parse(first, &read, &error), TY_OK, "%s", error.message);

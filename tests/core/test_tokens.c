@@ -10,8 +10,8 @@
 
 enum { MOST = 4096 };
 
-/* The definition, without any bookkeeping: the most frequent pair within words, of equals the one
- * of the earlier tokens, becomes a token everywhere, from left to right. */
+/* The definition, without optimizations: the most frequent pair within words becomes a token
+ * everywhere, from left to right. Ties go to the pair with the earlier tokens. */
 typedef struct slow {
     uint32_t tokens[MOST], words[MOST]; /* [count]: and the word each is in */
     uint32_t count;

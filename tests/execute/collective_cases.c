@@ -30,7 +30,7 @@ typedef struct group {
     uint32_t hosts[16]; /* of hierarchies */
 } group;
 
-/* Where the members of a group may be. */
+/* Possible hosts of a group's members. */
 typedef uint32_t (*layout)(uint32_t member);
 
 static uint32_t on_one_host(uint32_t member)
@@ -46,7 +46,7 @@ static uint32_t in_pairs(uint32_t member)
 
 static uint32_t in_turns(uint32_t member)
 {
-    return 9 - member % 2; /* hosts need not be numbered from 0, nor in the order of members */
+    return 9 - member % 2; /* hosts may start above 0, and in another order than members */
 }
 
 static uint32_t in_threes(uint32_t member)
@@ -248,7 +248,7 @@ cleanup:
     return status;
 }
 
-/* Sums of fractions are right to rounding, and the same bits everywhere. */
+/* Sums of fractions are correct up to rounding, with the same bits on all members. */
 static ty_status check_bits(ty_transport *t, ty_algorithm algorithm, const group *g, uint64_t count,
                             ty_error *error)
 {

@@ -5,7 +5,7 @@
 
 #include "transport.h"
 
-/** @return TY_OK, or TY_EBACKEND naming the case, what was found and what was expected. */
+/** @return TY_OK, or TY_EBACKEND with the case, the result and the expectation. */
 ty_status collective_cases_run(ty_transport *transport, ty_error *error);
 ty_status message_cases_run(ty_transport *transport, ty_error *error);
 

@@ -40,7 +40,7 @@ uint32_t emulated_version(const ty_plan *plan, uint32_t stage, uint32_t start, u
     return start + (n > ahead ? (n - ahead) / count : 0);
 }
 
-/* The layer of a stage whose matrix another stage has too. */
+/* The layer of a stage whose matrix another stage shares. */
 static uint32_t tied_layer(const ty_plan *plan, uint32_t stage)
 {
     for (uint32_t b = 0; b < plan->bucket_count; b++) {

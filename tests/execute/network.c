@@ -441,7 +441,7 @@ ty_workload *network_make_rotary(bool has_norms)
 {
     ty_workload *w = network_new(TY_INPUT_TOKEN, 1, (uint64_t[]){70});
     int x = network_embedding(w, 23, 12, 0), y;
-    w->rotary_base = 50; /* so that the slowest turn far, too */
+    w->rotary_base = 50; /* so that the slowest frequency also rotates far */
     y = network_attention(w, network_simple(w, x, TY_LAYER_RMS_NORM), 4, 2, 6, false, true);
     if (has_norms)
         network_option(w, y, TY_HAS_QK_NORM, 1);

@@ -4,7 +4,7 @@
 
 #include "ty_core.h"
 
-/* A workload under construction; layers name their inputs by index, -1 for the batch. */
+/* A workload under construction. Layers name their inputs by index; -1 is the batch. */
 ty_workload *network_new(ty_input_kind input_kind, uint32_t dimension_count,
                          const uint64_t *dimensions);
 void network_free(ty_workload *network);
@@ -25,7 +25,7 @@ int network_embedding(ty_workload *network, uint64_t vocabulary, uint64_t featur
 void network_token_types(ty_workload *network, int embedding, uint64_t types);
 int network_attention(ty_workload *network, int input, uint64_t heads, uint64_t kv_heads,
                       uint64_t head_size, bool has_bias, bool is_causal);
-/* Keys and values are of the memory, an earlier layer. */
+/* Keys and values come from the memory, an earlier layer. */
 int network_cross_attention(ty_workload *network, int input, int memory, uint64_t heads,
                             uint64_t kv_heads, uint64_t head_size, bool has_bias);
 /* Sets an optional attribute of the layer, and counts its parameters. */
@@ -56,11 +56,11 @@ ty_workload *network_make_gpt(uint64_t layers, uint64_t features, uint64_t heads
 ty_workload *network_make_encoder(uint64_t features, uint64_t heads, uint64_t sequence,
                                   uint64_t vocabulary, bool has_positions);
 
-/* Small ones whose sizes are no multiples of anything. */
+/* Small models whose sizes are multiples of no block size. */
 ty_workload *network_make_activations(void); /* linear layers, each followed by one activation
                                               * function */
 ty_workload *network_make_small_lenet(void);
-/* Colour images, groups, strides, padding, overlapping windows, joins, values read twice. */
+/* Color images, groups, strides, padding, overlapping windows, joins, values read twice. */
 ty_workload *network_make_residual(void);
 /* Longer than a block of queries or of keys, and a multiple of neither size. */
 ty_workload *network_make_small_gpt(void);

@@ -30,8 +30,8 @@ outcome outcome_of(const ty_job *job)
     return result;
 }
 
-/* Each layer's difference in norm, relative to the layer's gradient and a thousandth of the
- * largest layer's: what float sums in another order may do. */
+/* Each layer's difference in norm, relative to the layer's gradient plus a thousandth of the
+ * largest layer's: the effect of another order of float sums. */
 void compare_gradients(const char *what, const outcome *found, const outcome *expected,
                        double tolerance)
 {

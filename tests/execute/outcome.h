@@ -16,12 +16,12 @@ typedef struct outcome {
  * succeed. */
 outcome outcome_of(const ty_job *job);
 void outcome_free(outcome *o);
-/** Fails the test where a layer's gradients, or a step's losses, differ by more. */
+/** Fails the test if a layer's gradients, or a step's losses, differ by more. */
 void compare_gradients(const char *what, const outcome *found, const outcome *expected,
                        double tolerance);
 void compare_losses(const char *what, const outcome *found, const outcome *expected,
                     double tolerance);
-/** Runs a job that can be emulated (emulation.h); fails the test where a step's loss differs by
+/** Runs a job that can be emulated (emulation.h); fails the test if a step's loss differs by
  * more. */
 void compare_emulated(const char *what, const ty_job *job, double tolerance);
 

@@ -16,14 +16,14 @@ extern const char moe_small[];
  * has one: `mlp` and the `gpt-tiny` of short sequences. Else the same again. */
 const char *narrow(const char *workload);
 
-/** A name with changes, a path, or the text of a zoo file. Aborts the test with a message on
- * anything unexpected, as do all here. */
+/** A name with changes, a path, or the text of a zoo file. Aborts the test with a message on any
+ * error, like all functions here. */
 ty_workload *open_workload(const char *workload);
-/** @param workload as open_workload has it */
+/** @param workload as in open_workload */
 ty_plan *make_plan(const char *workload, const plan_shape *shape);
 /** The same training on one rank. */
 ty_plan *plan_alone(const ty_plan *plan, uint32_t micro_batch_size);
-/** A training job for the plan, which it takes over; paths are under `directory`, and so is the
+/** A training job for the plan, which it takes over. Paths are under `directory`, and so is the
  * data: images are written there, token workloads get synthetic text. */
 ty_job *make_job(ty_plan *plan, uint32_t steps, const char *directory);
 /** The same in a directory that has data. */

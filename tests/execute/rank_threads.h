@@ -16,7 +16,7 @@ typedef struct rank_thread {
     pthread_t thread;
     ty_transport *transport;
     rank_function function;
-    ty_status status; /* how the function ended, and */
+    ty_status status; /* result of the function, and */
     ty_error error;   /* its message */
 } rank_thread;
 

@@ -5,7 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#undef I /* sizes are called so here */
+#undef I /* names of sizes in this file */
 
 /* One layer's operands. */
 typedef struct operands {
@@ -17,7 +17,7 @@ typedef struct operands {
     double *y, *dx;   /* dx is added to */
     const double *x2; /* of a second input, or NULL */
     double *dx2;
-    const double *w, *rest; /* the matrix (perhaps another layer's), and what follows it */
+    const double *w, *rest; /* the matrix (perhaps another layer's), and the parameters after it */
     double *dw, *drest;     /* added to */
 } operands;
 
@@ -323,7 +323,7 @@ static void norm_back(operands *p)
     }
 }
 
-/* Over all samples and places of a channel. */
+/* Over all samples and pixels of a channel. */
 static void channel_statistics(operands *p, uint64_t c, double *mean, double *scale)
 {
     uint64_t C = p->in->dimensions[0], S = elements(p->in) / C, n = p->r->batch * S;
@@ -416,7 +416,8 @@ static void lstm(operands *p)
     free(gates);
 }
 
-/* One step back: what it adds to weights and input, and what the step before gets. */
+/* One step backward: adds to the gradients of weights and input, and returns those of the previous
+ * step. */
 static void lstm_step_back(operands *p, uint64_t b, uint64_t t, const double *gates,
                            const double *cells, double *dh, double *dc)
 {
@@ -528,7 +529,7 @@ typedef struct heads {
     double *p, *context; /* [B][H][T][S], [B T][Q] */
 } heads;
 
-/* As the authors of T5 write it in their mesh-tensorflow code, with 128 as the farthest. */
+/* As the authors of T5 write it in their mesh-tensorflow code, with a maximum distance of 128. */
 static uint64_t bucket(int64_t query, int64_t key, int64_t buckets, bool is_causal)
 {
     int64_t distance = query - key, first = 0, exact, far;
@@ -549,7 +550,7 @@ static uint64_t bucket(int64_t query, int64_t key, int64_t buckets, bool is_caus
     return (uint64_t)(first + (far < buckets - 1 ? far : buckets - 1));
 }
 
-/* Where the parameters of an attention layer are, from any base. */
+/* The parameters of an attention layer, from any base. */
 typedef struct attention_places {
     uint64_t out, bias, out_bias, gains, relative;
 } attention_places;
@@ -576,7 +577,7 @@ static void head_norms(uint64_t count, uint64_t Z, const double *x, const double
     }
 }
 
-/* dx from dy, both [count]; the gain's gradient is added to. */
+/* dx from dy, both [count]; adds the gain's gradient. */
 static void head_norms_back(uint64_t count, uint64_t Z, const double *x, const double *gain,
                             const double *dy, double *dx, double *dgain)
 {
@@ -765,7 +766,7 @@ static void attention_back(operands *o)
     heads_free(&h);
 }
 
-/* ---- Additive attention: every pair of rows by itself ----
+/* ---- Additive attention: every pair of rows separately ----
  *
  * Parameters: Wq [N][I], Wm [N][D], v [N], g, b [N]. */
 

@@ -27,7 +27,7 @@ typedef struct reference {
 reference *reference_new(const ty_workload *workload, uint64_t batch);
 void reference_free(reference *r);
 void reference_forward(reference *r);
-/* After forward; overwrites all gradients. Frozen layers have gradient 0. */
+/* After the forward pass; overwrites all gradients. Frozen layers have gradient 0. */
 void reference_backward(reference *r);
 
 #endif

@@ -16,9 +16,9 @@
 
 #define PATIENCE_S 0.2
 
-static _Atomic time_t clocks_off_s; /* by what all clocks but the steady one are off */
+static _Atomic time_t clocks_off_s; /* offset of all clocks except the steady one */
 
-/* In place of the C library's, as under a program that sets clocks. */
+/* Replaces the C library's, as in a program that sets clocks. */
 int clock_gettime(clockid_t clock, struct timespec *now)
 {
     const long code = syscall(SYS_clock_gettime, clock, now);

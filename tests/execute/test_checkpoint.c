@@ -98,7 +98,7 @@ static ty_status run_plan_in_stretches(const fixture *f, ty_plan *plan, uint32_t
     ty_job *job = make_job(plan, steps, f->directory);
     ty_status status;
 
-    ty_free(job->gradients); /* saving them would end a stretch */
+    ty_free(job->gradients); /* saving them would force a checkpoint interval */
     job->gradients = NULL;
     job->checkpoint = ty_strdup(f->checkpoint);
     job->checkpoint_every = every;
@@ -151,7 +151,7 @@ static void noise_check(const char *name, const ty_run *found, const ty_run *exp
     }
 }
 
-/* Bit for bit: optimizer state, residuals, versions, order of samples, everything. */
+/* Bit for bit: optimizer states, residuals, weight versions, order of samples, everything. */
 Test(checkpoint, going_on_is_as_if_never_stopped)
 {
     for (size_t i = 0; i < sizeof shapes / sizeof shapes[0]; i++) {
@@ -405,7 +405,7 @@ Test(checkpoint, one_run_at_a_time)
     fixture_free(&f);
 }
 
-/* Whoever makes a link of a step's folder has nothing written or removed through it. */
+/* A link in place of a step's folder cannot redirect writes or removals. */
 Test(checkpoint, folders_of_steps_are_no_links)
 {
     fixture f = fixture_make();
@@ -420,7 +420,8 @@ Test(checkpoint, folders_of_steps_are_no_links)
     cr_assert_eq(symlink(elsewhere, link), 0);
     expect_failure(&f, &shapes[2], EVERY, false, TY_EIO, "found a symbolic link");
     cr_expect_eq(file_length(path), 8);
-    must_run(&f, &shapes[2], EVERY, false, NULL); /* the link went with what failed */
+    must_run(&f, &shapes[2], EVERY, false, NULL); /* the link was removed with the failed
+                                                   * checkpoint */
     cr_expect_eq(file_length(path), 8);
     unlink(path);
     rmdir(elsewhere);
@@ -440,7 +441,7 @@ Test(checkpoint, full_disk_loses_nothing)
     cr_assert_eq(getrlimit(RLIMIT_FSIZE, &all), 0);
     limit = all;
     snprintf(path, sizeof path, "%s/step-%d/rank-0", f.checkpoint, EVERY);
-    limit.rlim_cur = (rlim_t)file_length(path) - 4096; /* more than the data have */
+    limit.rlim_cur = (rlim_t)file_length(path) - 4096; /* more than the number of samples */
     cr_assert_eq(setrlimit(RLIMIT_FSIZE, &limit), 0);
     expect_failure(&f, &shapes[2], STEPS, true, TY_EIO,
                    "File too large; the result is of the 6 steps");
@@ -555,7 +556,7 @@ Test(checkpoint, another_batch_goes_on_where_the_first_ended)
     ty_run_free(expected);
 }
 
-/* Buckets say which parameters are updated together, not what their moments are. */
+/* Buckets determine which parameters are updated together, but not their moments. */
 Test(checkpoint, moments_belong_to_parameters)
 {
     static const plan_shape two = {"2 buckets", .replicas = {2}, .buckets = 2, BATCH};
@@ -593,7 +594,7 @@ static ty_run *run_still(const fixture *f, const plan_shape *shape, uint32_t ste
     ty_run *found = NULL;
     ty_error error = {0};
 
-    plan->optimizer.learning_rate = 1e-30; /* weights stay what they are */
+    plan->optimizer.learning_rate = 1e-30; /* constant weights */
     cr_assert_eq(run_plan(f, plan, steps, resume, &found, &error), TY_OK, "%s", error.message);
     return found;
 }
@@ -672,7 +673,7 @@ Test(checkpoint, what_the_state_depends_on_must_be_the_same)
         refuse_switch(&rows[i].before, &rows[i].after);
 }
 
-/* The same plan but for one figure. */
+/* The same plan with one other value. */
 /* Row compression has no state between steps: a run can resume with another number of replicas,
  * with or without rows. */
 Test(checkpoint, rows_belong_to_no_rank)

@@ -1,5 +1,5 @@
 /* Gradient compressors: number formats against a definition by search, top-k against sorting, and
- * of each kind the property it is known for. */
+ * the characteristic property of each kind. */
 #include "codec_kinds.h"
 #include "crowd.h"
 
@@ -25,7 +25,7 @@ static double half_value(uint16_t half)
     return half >> 15 ? -magnitude : magnitude;
 }
 
-/* The nearest half, ties to the even one, by trying the neighbours of a value rounded down. */
+/* The nearest half, ties to even, by testing the neighbors of a value rounded down. */
 static uint16_t half_nearest(double value)
 {
     uint16_t low = 0, high = 0x7c00, sign = signbit(value) ? 0x8000 : 0;
@@ -149,7 +149,7 @@ static void crowd_exchange(crowd *c, uint32_t phase)
     exchange_run(e, c->count);
 }
 
-/* One step: decoded[m] is what member m makes of all gradients. */
+/* One step: decoded[m] is member m's result from all gradients. */
 static void crowd_step(crowd *c, float *const *gradients, float *const *decoded)
 {
     for (uint32_t p = 0; p < ty_compression_phases(&c->codecs[0]->options.compression); p++) {
@@ -161,7 +161,7 @@ static void crowd_step(crowd *c, float *const *gradients, float *const *decoded)
         ty_codec_decode(c->codecs[m], decoded[m]);
 }
 
-/* Gradients of neighbouring sizes and either sign, some tiny. */
+/* Gradients of similar sizes and either sign, some tiny. */
 static void fill(uint64_t count, float *values, uint64_t *state)
 {
     for (uint64_t i = 0; i < count; i++) {
@@ -305,7 +305,7 @@ Test(codecs, casts_lose_no_more_than_their_rounding)
     enum { COUNT = 3000, MEMBERS = 3 };
     const struct {
         const char *spec;
-        double relative; /* half a unit in the last place, of the largest in a group for groups */
+        double relative; /* half a unit in the last place, in groups that of the largest */
     } rows[] = {{"fp16", 0x1p-11}, {"bf16", 0x1p-8}, {"fp8-e4m3", 0x1p-4}, {"fp8-e5m2", 0x1p-3}};
     float **in = rows_new(MEMBERS, COUNT), **out = rows_new(MEMBERS, COUNT);
     uint64_t state = 3;
@@ -320,8 +320,8 @@ Test(codecs, casts_lose_no_more_than_their_rounding)
                 sum += (double)in[m][i];
                 magnitudes += fabs((double)in[m][i]);
             }
-            /* The sums on the way are rounded as well: members of them; subnormals come to less
-             * than 2^-10 of the largest. */
+            /* Intermediate sums are also rounded, once per member; subnormals add less than 2^-10
+             * of the largest. */
             cr_assert(fabs((double)out[0][i] - sum) <=
                           MEMBERS * rows[r].relative * magnitudes + 0x1p-16,
                       "%s: element %d is %g, expected %g", rows[r].spec, i, (double)out[0][i], sum);
@@ -349,9 +349,9 @@ Test(codecs, floats_round_to_the_nearest_bfloat)
 
 /* ---- Unbiasedness ------------------------------------------------------------------------ */
 
-/* The mean of many steps of the same gradients comes to them as 1 / sqrt(steps): within 5 standard
- * errors everywhere, by the variance the rounding has. Ternary is unbiased for what it does not
- * clip: magnitudes here are so even that nothing reaches 2.5 deviations. */
+/* The mean of many steps with the same gradients converges to them as 1 / sqrt(steps): within 5
+ * standard errors everywhere, by the variance of the rounding. Ternary is unbiased for unclipped
+ * values: magnitudes here are so even that none reaches 2.5 deviations. */
 Test(codecs, stochastic_rounding_is_unbiased)
 {
     enum { COUNT = 700, STEPS = 3000 };
@@ -515,7 +515,8 @@ Test(codecs, dgc_takes_momentum_and_clips)
         }
         ty_codec_close(codec);
     }
-    /* Sending next to nothing, what stays is a velocity's sum: after 3 steps 1 + 1.5 + 1.75. */
+    /* If almost nothing is sent, the residual is a sum of velocities: after 3 steps 1 + 1.5 +
+     * 1.75. */
     o.compression = (ty_compression){.kind = TY_COMPRESSION_DGC, .ratio = 0.01};
     cr_assert_eq(ty_codec_open(&o, &codec, NULL), TY_OK);
     for (int step = 0; step < 3; step++)
@@ -720,7 +721,7 @@ Test(codecs, sampled_top_k_sends_the_largest)
     ty_free(out[0]);
 }
 
-/* Members draw the same places, each about as often as any other. */
+/* Members draw the same indices, each about equally often. */
 Test(codecs, random_places_are_shared_and_even)
 {
     enum { COUNT = 1000, STEPS = 2000 };
@@ -849,7 +850,8 @@ Test(codecs, rows_that_are_zero_stay_at_home)
     crowd_close(&c);
 }
 
-/* More rows than a step's tokens touch can only be a mistake: it is seen, and memory is not. */
+/* More rows than a step's tokens touch can only be a mistake, which is detected before memory is
+ * overrun. */
 Test(codecs, rows_without_room_are_seen)
 {
     const table t = {6, 3, 1, 2};

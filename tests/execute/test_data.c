@@ -1,4 +1,4 @@
-/* Data sets: the real Fashion-MNIST where it is installed, damaged IDX files, text, synthetic. */
+/* Data sets: the real Fashion-MNIST if it is installed, damaged IDX files, text, synthetic data. */
 #include "dataset.h"
 #include "network.h"
 #include "tokens.h"
@@ -134,7 +134,7 @@ static const struct damage {
     bool is_label_file;
     int offset; /* of the byte that becomes `value`; -1: none */
     unsigned char value;
-    int length; /* added to the file's; -1000: empty */
+    int length; /* added to the file's length; -1000: empty */
     const char *message;
 } damages[] = {
     {"empty", false, -1, 0, -1000, "found 0 bytes, expected an IDX header of 16"},
@@ -212,7 +212,7 @@ Test(data, damaged_compression_is_refused, .init = directory_make, .fini = direc
     cr_assert_eq(ty_dataset_open(w, directory, false, &dataset, &error), TY_EPARSE);
     cr_assert_not_null(strstr(error.message, "damaged compressed data"), "%s", error.message);
 
-    /* A small file that unpacks to much: only what the header promises is unpacked. */
+    /* A small file that unpacks to a large one: only the bytes in the header are unpacked. */
     memset(bytes, 0, sizeof bytes);
     memcpy(bytes, images, sizeof images);
     gz_put("train-images-idx3-ubyte.gz", bytes, sizeof bytes);
@@ -432,7 +432,7 @@ Test(data, synthetic_data_repeats_itself_and_can_be_learnt)
     cr_assert_eq(ty_dataset_open(gpt, NULL, false, &tokens, NULL), TY_OK);
     ty_dataset_fill(filled);
     ty_dataset_fill(tokens);              /* which caches nothing */
-    for (uint64_t s = 0; s < 1000; s++) { /* the nearest class mean recognises unseen samples */
+    for (uint64_t s = 0; s < 1000; s++) { /* the nearest class mean recognizes unseen samples */
         float input[784], again[784];
         int32_t label;
         take(train, s, input, NULL, &label);
@@ -458,7 +458,7 @@ Test(data, synthetic_data_repeats_itself_and_can_be_learnt)
         right += nearest == label;
     }
     cr_assert_geq(right, 199);
-    for (uint64_t s = 0; s < 1024; s += 341) { /* numbers are of a pool of 1,024 samples */
+    for (uint64_t s = 0; s < 1024; s += 341) { /* numbers come from a pool of 1,024 samples */
         float input[784], again[784];
         int32_t label, same;
         take(train, s, input, NULL, &label);
@@ -493,8 +493,8 @@ Test(data, synthetic_data_repeats_itself_and_can_be_learnt)
     network_free(gpt);
 }
 
-/* Indices that tables have, small ones more often; whether a click comes is, of unseen samples,
- * what the sums of the seen ones' clicks say of their categories and numbers. */
+/* Indices within the tables, small ones more often. The category and number averages of seen
+ * samples predict the clicks of unseen ones. */
 Test(data, clicks_are_skewed_and_can_be_learnt)
 {
     ty_workload *w = network_make_dlrm();
@@ -541,7 +541,7 @@ Test(data, clicks_are_skewed_and_can_be_learnt)
     network_free(w);
 }
 
-/* An encoder's tokens come first, and labels are of the decoder's: in text as in synthetic data. */
+/* An encoder's tokens come first, and labels are the decoder's: in text and in synthetic data. */
 Test(data, labels_are_of_the_last_tokens, .init = directory_make, .fini = directory_remove)
 {
     enum { TOKENS = 12, LABELS = 5, VOCABULARY = 256 };
@@ -596,7 +596,7 @@ Test(data, each_epoch_is_a_permutation_of_its_own)
         }
 }
 
-/* A shuffle without structure: the correlation of place and sample is below four deviations. */
+/* A shuffle without structure: the correlation of index and sample is below four deviations. */
 Test(data, the_order_looks_random)
 {
     enum { N = 60000 };

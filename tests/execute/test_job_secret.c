@@ -87,7 +87,7 @@ static ty_status bytes_swap(ty_transport *t, uint32_t tag, round_of_bytes to, ro
     return status;
 }
 
-/* Sends back whatever comes: numbers, then proofs. */
+/* Sends back all it receives: numbers, then proofs. */
 static ty_status mirror(ty_transport *t, ty_error *error)
 {
     round_of_bytes heard = {{0}};
@@ -143,7 +143,7 @@ static ty_status says_nonsense(ty_transport *t, ty_error *error)
     return status == TY_OK ? bytes_swap(t, FIRST_TAG + 1, nothing, heard, error) : status;
 }
 
-/* Of another size than a number has. */
+/* With another size than a number. */
 static ty_status says_much(ty_transport *t, ty_error *error)
 {
     static const char much[1000];
@@ -223,7 +223,7 @@ Test(job_secret, nobody_waits_for_who_says_nothing, .timeout = 60)
                        ranks[0].error.message);
 }
 
-/* ---- Where it comes from ------------------------------------------------------------------- */
+/* ---- Sources of the secret ------------------------------------------------------------------- */
 
 Test(job_secret, is_taken_out_of_the_environment)
 {
@@ -241,7 +241,7 @@ Test(job_secret, is_taken_out_of_the_environment)
 Test(job_secret, bad_ones_are_refused)
 {
     static const struct {
-        const char *name, *text, *content; /* of the environment, of the file; NULL: not there */
+        const char *name, *text, *content; /* of the environment, of the file; NULL: absent */
         mode_t mode;
         ty_status status;
         const char *expected;

@@ -73,7 +73,7 @@ static ty_workload *make_sums(void)
     return w;
 }
 
-/* A residual block as in ResNet, then normalised features. */
+/* A residual block as in ResNet, then normalized features. */
 static ty_workload *make_batch_norm(void)
 {
     ty_workload *w = network_new(TY_INPUT_REAL, 3, (uint64_t[]){3, 7, 6});
@@ -150,7 +150,7 @@ static ty_workload *make_encoder_decoder(void)
     return w;
 }
 
-/* Qwen3's norms, Qwen2's biases, all options at once. */
+/* Qwen3's norms, Qwen2's biases, all options together. */
 static ty_workload *make_qwen(void)
 {
     ty_workload *w = network_new(TY_INPUT_TOKEN, 1, (uint64_t[]){70});
@@ -182,7 +182,7 @@ static ty_workload *make_frozen(void)
     return w;
 }
 
-/* No backward at all below the fourth layer. */
+/* No backward pass below the fourth layer. */
 static ty_workload *make_frozen_prefix(void)
 {
     ty_workload *w = network_make_small_lenet();
@@ -191,7 +191,7 @@ static ty_workload *make_frozen_prefix(void)
     return w;
 }
 
-/* A teacher's branch and a student's, and the loss of both. */
+/* Branches of a teacher and of a student, and the loss of both. */
 static ty_workload *make_taught(void)
 {
     ty_workload *w = network_new(TY_INPUT_REAL, 1, (uint64_t[]){22});
@@ -295,7 +295,7 @@ static void batch_free(batch *b)
     free(b->label);
 }
 
-/* Weights larger and less regular than the initial ones, so that no path is nearly zero. */
+/* Weights larger and less regular than the initial ones, so that no path is close to zero. */
 static void parameters_spread(ty_stage_device *stage, uint64_t seed)
 {
     uint64_t state = seed + 77;
@@ -560,7 +560,8 @@ static void backward_in_segments(ty_stage_device *stage, const ty_stage_options 
     free(starts);
 }
 
-/* Recomputing, of whatever kind, and backward layer by layer change nothing, not even rounding. */
+/* Recomputation of any kind, and a backward pass layer by layer, change nothing, not even
+ * rounding. */
 Test(kernels, recompute_and_pieces_give_the_same_bits)
 {
     static const struct {
@@ -687,7 +688,7 @@ static void two_stages(const struct network *network, const ty_workload *w, uint
     cr_assert_float_eq(loss[0], loss[1], 1e-6 * loss[0], "%s cut at %u", network->name, cut);
     cr_assert_eq(correct[0], correct[1]);
 
-    /* Both stages' gradients in the order of the one stage's: the tied matrix is its first. */
+    /* Both stages' gradients in the order of the single stage: the tied matrix comes first. */
     joined = calloc(rest, sizeof *joined);
     expected = calloc(rest, sizeof *expected);
     for (uint64_t i = 0; i < rest; i++)
@@ -736,7 +737,7 @@ typedef struct row { /* of stages */
     ty_stage_device *stages[MOST_ROW];
 } row;
 
-/* Stages of `stride` layers each from the first place on where one may begin. */
+/* Stages of `stride` layers each, from the first possible cut on. */
 static row row_open(const ty_workload *w, uint32_t samples, uint32_t stride, ty_recompute recompute,
                     bool splits_backward)
 {
@@ -1290,8 +1291,8 @@ Test(kernels, every_failing_allocation_is_reported)
     network_free(w);
 }
 
-/* Evaluation normalises with what training has seen: after many passes over one batch, with that
- * batch's statistics. */
+/* Evaluation normalizes with the statistics of training: after many passes over one batch, with
+ * those of that batch. */
 Test(kernels, batch_norm_evaluates_with_running_statistics)
 {
     ty_workload *w = make_batch_norm();
@@ -1330,7 +1331,7 @@ Test(kernels, batch_norm_evaluates_with_running_statistics)
 
 #define FENCE 64 /* numbers on both sides of an array that must not change */
 
-/* Numbers between -1 and 1 within a fence; what is to be overwritten has some, too. */
+/* Numbers between -1 and 1 inside a fence; outputs to be overwritten have some, too. */
 static float *fenced(size_t count, uint64_t *seed)
 {
     float *all = malloc((count + 2 * FENCE) * sizeof *all);

@@ -1,4 +1,4 @@
-/* One order of launches over processes whose stamps come in any order. */
+/* One order of launches over processes that receive stamps in any order. */
 #include "launch_order.h"
 
 #include <criterion/criterion.h>
@@ -11,7 +11,7 @@ typedef struct operation {
     ty_launch launch[PROCESSES];
 } operation;
 
-/* Of messages under way the one that arrives is any of them. */
+/* Any of the messages in flight arrives next. */
 typedef struct world {
     ty_launch_order orders[PROCESSES];
     operation operations[OPERATIONS];
@@ -79,8 +79,8 @@ static bool is_before(const world *w, int p, int a, int b)
     return false;
 }
 
-/* Whoever has an operation that is next on all its members may take it away; in the end nothing is
- * left, or there was a ring. */
+/* Operations that are next on all their members are removed; at the end none is left, or there was
+ * a cycle. */
 static int taken_in_turn(const world *w)
 {
     int at[PROCESSES] = {0}, taken = 0;

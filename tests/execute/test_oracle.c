@@ -32,8 +32,8 @@ static double least_loss(const ty_run *run)
     return least;
 }
 
-/* After the first update, with which a second step is as any other, four of them are enough to show
- * what is wrong; more let roundings grow. */
+/* After the first update later steps are alike, so four steps suffice to detect errors; more would
+ * amplify rounding. */
 static void compare_in(const char *workload, uint32_t micro_batch_size, const plan_shape *shapes,
                        size_t count, uint32_t all_steps, double gradient_tolerance,
                        double loss_tolerance)
@@ -154,8 +154,8 @@ Test(oracle, servers)
     compare("mlp", shapes, sizeof shapes / sizeof shapes[0], 10, 1e-5, 1e-5);
 }
 
-/* A sum of two has one value whoever makes it: what servers sum, as it is or in 16 bits, is what a
- * ring sums, bit by bit. */
+/* A sum of two has one value in any place: servers give the same sum as a ring, bit for bit,
+ * uncompressed or in 16 bits. */
 Test(oracle, servers_make_the_bits_of_a_ring)
 {
     static const ty_compression_kind kinds[] = {TY_COMPRESSION_NONE, TY_COMPRESSION_FP16,
@@ -199,7 +199,7 @@ Test(oracle, lenet)
         {"1f1b 2+1", ONE_F_ONE_B, .replicas = {2, 1}, .cuts = {5}, .buckets = 2, BATCH},
     };
 
-    /* Where two pixels of a pooling window are all but equal, rounding decides which one wins. */
+    /* If two pixels of a pooling window are nearly equal, rounding decides which one wins. */
     compare("lenet", shapes, sizeof shapes / sizeof shapes[0], 20, 1e-5, 1e-3);
 }
 
@@ -464,7 +464,7 @@ static void write_text(const char *path)
     fclose(file);
 }
 
-/* Trains on the text and looks at its test set after every second step. */
+/* Trains on the text and evaluates its test set after every second step. */
 static ty_run *evaluated(ty_plan *plan, const char *directory, ty_target until)
 {
     ty_job *job;
@@ -534,7 +534,7 @@ Test(oracle, ranks_evaluate)
 #undef BATCH
 #define BATCH .global_batch = 24, .micro_batch_size = 3
 
-/* Sending every element as a top-k pair is no compression at all. */
+/* Sending every element as a top-k pair is lossless. */
 Test(oracle, top_k_of_everything)
 {
     static const plan_shape shapes[] = {
@@ -547,7 +547,7 @@ Test(oracle, top_k_of_everything)
     compare("lenet", shapes, sizeof shapes / sizeof shapes[0], 10, 1e-5, 1e-4);
 }
 
-/* A half has 11 significant bits: 2^-11 each way in and one more rounding per hop. */
+/* A half has 11 significant bits: 2^-11 in each direction and one more rounding per hop. */
 Test(oracle, halves)
 {
     static const plan_shape shapes[] = {
@@ -567,7 +567,7 @@ Test(oracle, halves)
     compare("lenet", shapes, sizeof shapes / sizeof shapes[0], 10, 4.0 / 2048, 1e-2);
 }
 
-/* A brain float has 8 significant bits: 2^-8 each way in and one more rounding per hop. */
+/* A bfloat has 8 significant bits: 2^-8 in each direction and one more rounding per hop. */
 Test(oracle, brain_floats)
 {
     static const plan_shape shapes[] = {
@@ -654,8 +654,8 @@ Test(oracle, refusals)
     }
 }
 
-/* Plans that need a function which a backend has not are refused by name, before any stage is open.
- */
+/* Plans that need a function that a backend lacks are refused by name, before any stage is
+ * opened. */
 Test(oracle, a_backend_without)
 {
     static const struct {
@@ -775,7 +775,7 @@ Test(oracle, resnet18)
 #define OPERATOR .recompute = TY_RECOMPUTE_OPERATOR
 #define ELEMENTWISE .recompute = TY_RECOMPUTE_ELEMENTWISE
 
-/* Segments of blocks, and every other product: a bucket is smaller than a segment, and larger. */
+/* Segments of blocks, and every second product: buckets smaller and larger than a segment. */
 Test(oracle, recompute_in_segments)
 {
     static const plan_shape mlp[] = {
@@ -872,7 +872,7 @@ Test(oracle, u_net)
     compare(u_net, &frozen[1], 1, 6, 1e-5, 1e-4);
 }
 
-/* Two of four experts see each token, whoever else is in its micro-batch. */
+/* Two of four experts process each token, whatever else is in its micro-batch. */
 Test(oracle, experts)
 {
     static const plan_shape shapes[] = {
@@ -1002,7 +1002,7 @@ Test(oracle, gnmt)
     compare(text, shapes, sizeof shapes / sizeof shapes[0], 10, 1e-5, 1e-4);
 }
 
-/* T5's form: two sequences in one batch, of which only the second has labels. */
+/* T5's form: two sequences in one batch; only the second has labels. */
 Test(oracle, encoder_decoder)
 {
     static const char text[] =
@@ -1295,7 +1295,7 @@ static const char dlrm_small[] =
     "{\"kind\": \"linear\", \"out_features\": 12}, {\"kind\": \"relu\"},"
     "{\"kind\": \"linear\", \"out_features\": 1}, {\"kind\": \"softmax_cross_entropy\"}]}";
 
-/* Tables whose gradients travel dense or as rows, more rows than lookups and fewer. Tables, which
+/* Tables with dense gradients or row compression, more rows than lookups and fewer. Tables, which
  * all read the batch, are in the first stage. */
 Test(oracle, clicks)
 {
@@ -1406,7 +1406,7 @@ Test(oracle, clicks_are_learnt)
  * weights that the stage would have. Keeps all weight versions. */
 typedef struct emulation {
     const ty_plan *plan;
-    uint32_t evaluate_every; /* steps after which the pipe is drained; 0: never */
+    uint32_t evaluate_every; /* steps after which the pipeline drains; 0: never */
     ty_dataset *dataset;
     ty_stage_device *device; /* the unpartitioned model */
     uint64_t parameter_count;
@@ -1511,7 +1511,7 @@ static outcome run_fresh(const ty_plan *plan, uint32_t steps, const char *direct
     return fresh;
 }
 
-/* Losses of a plan, which it takes over, equal those of the emulation, and differ from those of
+/* Losses of a plan, which it takes over, equal those of the emulation, and differ from those with
  * fresh weights. */
 static void compare_stale_plan(const char *name, ty_plan *plan, uint32_t evaluate_every)
 {
@@ -1523,7 +1523,7 @@ static void compare_stale_plan(const char *name, ty_plan *plan, uint32_t evaluat
     ty_run *run = NULL;
     ty_error error = {0};
 
-    ty_free(job->gradients); /* saving them would drain the pipe */
+    ty_free(job->gradients); /* saving them would drain the pipeline */
     job->gradients = NULL;
     job->evaluate_every = evaluate_every;
     job->until.accuracy = evaluate_every > 0 ? 1 : 0;
@@ -1662,7 +1662,7 @@ Test(oracle, priority)
     }
 }
 
-/* The optimizer's state follows the updates, not the passes. */
+/* Optimizer states follow the updates, not the passes. */
 Test(oracle, late_gradients_of_adamw)
 {
     static const plan_shape shapes[] = {
@@ -1876,7 +1876,7 @@ Test(oracle, late_gradients_of_top_k)
         float *sum = ty_alloc(e.parameter_count, sizeof *sum);
         outcome found;
 
-        ty_free(job->gradients); /* saving them would drain the pipe */
+        ty_free(job->gradients); /* saving them would drain the pipeline */
         job->gradients = NULL;
         found = outcome_of(job);
         for (uint32_t t = 0; t < STEPS; t++) {

@@ -10,7 +10,7 @@
 #include <string.h>
 
 enum { MOST_EXCHANGES = 8, BATCH = 2, SEQUENCE = 16, VOCABULARY = 37 };
-enum { LONG_SEQUENCE = 320 }; /* runs of more queries than attention takes at once */
+enum { LONG_SEQUENCE = 320 }; /* chunks of more queries than attention processes at a time */
 
 /* Shared state of a replica's ranks. */
 typedef struct group {
@@ -407,7 +407,8 @@ Test(tensor_ranks, of_experts)
     network_free(w);
 }
 
-/* Keys and values of another sequence, as long; biases by distance; biases without the output's. */
+/* Keys and values of another sequence of the same length; relative position biases; no output
+ * bias. */
 static ty_workload *two_sequences(void)
 {
     ty_workload *w = network_new(TY_INPUT_TOKEN, 1, (uint64_t[]){SEQUENCE});

@@ -20,8 +20,8 @@ typedef struct subject {
     const char *name, *text; /* of the zoo file */
     uint32_t global_batch;
     double tolerance;
-    bool has_batch_norm; /* sees a micro-batch at a time */
-    bool has_rows;       /* its embedding is not tied: it travels as rows, in all plans */
+    bool has_batch_norm; /* processes one micro-batch at a time */
+    bool has_rows;       /* its embedding is untied, so that all plans use row compression for it */
 } subject;
 
 #define ZOO "{\"schema\": \"trainyard.zoo/1\", \"source\": \"a smaller one of the zoo's\","
@@ -52,8 +52,8 @@ static const subject lenet = {
     1e-3,
     false,
     false};
-/* Its last stage has 2 x 2 numbers a sample: with one, batch norm over three samples turns rounding
- * into differences of per cents within four steps. */
+/* Its last stage has 2 x 2 numbers per sample. With one, batch norm over three samples would
+ * amplify rounding to differences of percents within four steps. */
 static const subject resnet18 = {
     "resnet18",
     ZOO "\"name\": \"resnet18-small\", \"family\": \"residual\", \"input\": [3, 33, 33],"
@@ -159,7 +159,8 @@ static const ty_compression compressions[] = {
     {.kind = TY_COMPRESSION_TOP_K, .ratio = 1},
 };
 enum { COMPRESSIONS = sizeof compressions / sizeof *compressions };
-/* A half has 11 significant bits, a bfloat 8; what they do to the loss of few steps is less. */
+/* A half has 11 significant bits, a bfloat 8; their effect on the loss of a few steps is
+ * smaller. */
 static const double compression_tolerances[] = {0, 4.0 / 2048, 4.0 / 256, 0};
 
 typedef struct reference {
@@ -216,7 +217,7 @@ static void check_plan(trial *t, const char *what, const ty_plan *plan, double l
     const double tolerance = t->subject->tolerance + loss_of_exchange;
 
     if (ty_schedule_at(plan->schedule)->is_asynchronous || plan->staleness > 0) {
-        ty_free(job->gradients); /* saving them would drain the pipe */
+        ty_free(job->gradients); /* saving them would drain the pipeline */
         job->gradients = NULL;
     }
     t->run_count++;
@@ -252,8 +253,8 @@ static void check_candidate(trial *t, const search_question *q, const candidate 
     ty_free(name);
 }
 
-/* Batch norm over few samples of one pixel multiplies differences: of two it is their sign, and
- * what a cast to 16 bits rounds shows in the loss. */
+/* Batch norm over few samples of one pixel amplifies differences: of two samples only the sign
+ * counts, and the loss shows the rounding of a cast to 16 bits. */
 static bool is_smooth(const trial *t, const candidate *c)
 {
     return !t->subject->has_batch_norm || (t->subject->global_batch / c->micro_batches > 2 &&
@@ -261,7 +262,7 @@ static bool is_smooth(const trial *t, const candidate *c)
                                            c->compression.kind != TY_COMPRESSION_BF16);
 }
 
-/* The fastest of the strategy that can be compared, as the planner sees it at a glance. */
+/* The fastest plan of the strategy that can be compared, by the planner's quick estimate. */
 static bool is_best_of_strategy(const trial *t, const candidate_list *list, uint32_t index)
 {
     for (uint32_t i = 0; i < list->count; i++)

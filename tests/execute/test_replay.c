@@ -20,7 +20,7 @@ typedef struct counted {
     uint64_t transfer_bytes, bucket_bytes;
     uint64_t parallel_bytes[TY_PARALLELISM_COUNT]; /* inside passes, between ranks that differ in
                                                     * this kind only */
-    uint32_t stray_count;                          /* messages inside passes between others */
+    uint32_t stray_count;                          /* messages inside passes between other ranks */
 } counted;
 
 /* The only kind of parallel rank in which two ranks of a stage replica differ;

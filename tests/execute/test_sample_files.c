@@ -1,5 +1,5 @@
 /* Samples in files of other programs: images in folders and tar files, tokens of Megatron-LM and
- * llm.c; what is made ahead, and what cannot be read. */
+ * llm.c; preprocessed data, and unreadable files. */
 #include "dataset.h"
 #include "network.h"
 #include "tar_entries.h"
@@ -291,7 +291,7 @@ static ty_workload *image_network(uint64_t channels)
 }
 
 #if defined TY_HAS_PNG && defined TY_HAS_JPEG
-/* Of one colour, so that no scaling changes it; JPEG does by one or two. */
+/* Of a single color, so that scaling does not change it; JPEG changes it by one or two. */
 static void image_put(const char *path, bool is_png, unsigned side, const unsigned char colour[3])
 {
     unsigned char *pixels = calloc(side * side, 3);
@@ -547,8 +547,8 @@ Test(sample_files, bad_samples, .init = folder_make, .fini = folder_remove)
     network_free(w);
 }
 
-/* A last stage has the labels that a first one reads with its images, though no image is there to
- * be read; where one may be skipped it reads as the first one does. */
+/* A last stage has the labels that a first stage reads with its images, without reading images. If
+ * samples may be skipped, it reads them like the first stage. */
 Test(sample_files, labels_alone, .init = folder_make, .fini = folder_remove)
 {
     ty_workload *w = image_network(3);

@@ -69,7 +69,7 @@ Test(scenario_runs, a_teacher_of_replicas)
     outcome_free(&expected);
 }
 
-/* Initial weights as a device has them. */
+/* Initial weights of a device. */
 static void initial_weights(const ty_plan *plan, reference *r)
 {
     const ty_stage_options options = {.workload = plan->workload,
@@ -214,7 +214,7 @@ Test(scenario_runs, a_teacher_by_definition)
     directory_remove(directory);
 }
 
-/* Of 40 samples each has its label seen as often as every other, and no other sample's is. */
+/* Each of 40 samples has its own label, equally often, and no other sample's. */
 Test(scenario_runs, few_labels)
 {
     ty_workload *w = open_workload(taught);
@@ -314,8 +314,8 @@ Test(scenario_runs, corridors)
         corridor_begin(&c, seed);
         corridor_begin(&again, seed);
         corridor_look(&c, rays);
-        /* At the start the walls are 1 away to either side, 2 / sqrt 3 at 60 degrees, or a bend's
-         * worth more or less. */
+        /* At the start the walls are 1 away on either side, 2 / sqrt 3 at 60 degrees, plus or minus
+         * a bend. */
         cr_expect_lt(fabs((double)rays[0] * 4 - 2 / sqrt(3)), 0.7, "%g", (double)rays[0]);
         cr_expect_lt(fabs((double)rays[CORRIDOR_RAYS - 1] * 4 - 2 / sqrt(3)), 0.7, "%g",
                      (double)rays[CORRIDOR_RAYS - 1]);
@@ -380,7 +380,7 @@ Test(scenario_runs, a_population_of_replicas)
     outcome_free(&expected);
 }
 
-/* 9 distances, 7 units, 3 actions, in doubles: what the units say, and scores. */
+/* 9 distances, 7 units, 3 actions, in doubles: outputs of the units, and scores. */
 static void plain_policy(const double *w, const float *rays, double *hidden, double *scores)
 {
     for (uint32_t h = 0; h < 7; h++) {
@@ -464,7 +464,7 @@ Test(scenario_runs, a_population_by_definition)
                  PARAMETERS * sizeof(float));
     r = reference_new(policy, 1);
     {
-        ty_plan of_policy = *plan; /* whose weights are the same */
+        ty_plan of_policy = *plan; /* with the same weights */
         of_policy.workload = policy;
         initial_weights(&of_policy, r);
     }
@@ -568,7 +568,7 @@ Test(scenario_runs, what_robots_see)
                          TY_OK);
         for (uint32_t r = 0; r < 4; r++)
             more_left += (double)seen[0][8 - r] - (double)seen[0][r];
-        if (fabs(fabs(more_left) - 0.3) > 0.02) /* bytes are off by up to 8 halves of 1 / 255 */
+        if (fabs(fabs(more_left) - 0.3) > 0.02) /* bytes differ by up to 8 halves of 1 / 255 */
             cr_assert_eq(label, more_left > 0.3 ? 2 : more_left < -0.3 ? 0 : 1, "%g", more_left);
         counts[label]++;
         equal += memcmp(seen[0], seen[1], sizeof seen[0]) == 0;
@@ -606,7 +606,7 @@ Test(scenario_runs, sources_have_their_pace)
         char *directory = directory_make();
         ty_job *job = make_job(make_plan(workloads[paced], &shape), STEPS, directory);
 
-        ty_free(job->gradients); /* saving them is a pause */
+        ty_free(job->gradients); /* saving them would pause the run */
         job->gradients = NULL;
         found[paced] = outcome_of(job);
         ty_job_free(job);

@@ -35,7 +35,7 @@ Test(shared_memory, collectives_equal_plain_sums)
         run_ranks(size, collective_cases_run);
 }
 
-/* ---- The same bits as over messages that are added one after the other ------------------- */
+/* ---- The same bits as with messages that are added one after the other ------------------- */
 
 static const uint64_t awkward_counts[] = {0, 1, 7, 1023, 16384, 16385, 400003, 3000001};
 enum { AWKWARD = sizeof awkward_counts / sizeof awkward_counts[0], BITS_RANKS = 3 };
@@ -362,7 +362,7 @@ static size_t entries_of(const char *folder)
     return count;
 }
 
-/* Segments have no names, and their descriptors are closed when all have joined. */
+/* Segments have no names, and their descriptors are closed once all ranks have joined. */
 Test(shared_memory, nothing_is_left)
 {
     const size_t descriptors = entries_of("/proc/self/fd");
@@ -375,7 +375,7 @@ Test(shared_memory, nothing_is_left)
     transports[1]->close(transports[1]);
 }
 
-/* ---- Where it cannot be had -------------------------------------------------------------- */
+/* ---- No shared memory -------------------------------------------------------------------- */
 
 Test(shared_memory, too_little_memory_is_told)
 {

@@ -9,7 +9,7 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
-/* Ends nothing by itself in these tests. */
+/* Never ends a sleep by itself in these tests. */
 #define LONG_NS 20000000000L
 #define SHORT_NS 1000000L
 
@@ -185,7 +185,7 @@ Test(socket_bell, a_connection_made_later_is_heard)
 
     first_news_take(bell);
     pair = connection_make();
-    usleep(1100000); /* it looks for new ones at least once a second */
+    usleep(1100000); /* it checks for new ones at least once a second */
     first_news_take(bell);
     sent_data_is_heard(bell, pair);
     ty_socket_bell_close(bell);
@@ -199,14 +199,14 @@ Test(socket_bell, trust_follows_what_ended_sleeps)
     long most_ns, told_ns;
 
     first_news_take(bell);
-    ty_socket_bell_found(bell, 0); /* nothing came: no evidence to lose by */
+    ty_socket_bell_found(bell, 0); /* nothing arrived: no evidence */
     cr_expect_eq(ty_socket_bell_told_ns(bell, 0), least_ns);
     for (int i = 0; i < 20; i++) {
         cr_assert_eq(write(pair.from, "x", 1), 1);
         slept_s(bell, 0, LONG_NS);
         ty_socket_bell_found(bell, 0);
         told_ns = ty_socket_bell_told_ns(bell, 0);
-        ty_socket_bell_found(bell, 0); /* one sleep is evidence once */
+        ty_socket_bell_found(bell, 0); /* one sleep counts as evidence once */
         cr_expect_eq(ty_socket_bell_told_ns(bell, 0), told_ns);
     }
     most_ns = ty_socket_bell_told_ns(bell, 0);

@@ -1,4 +1,4 @@
-/* The planner's memory of a stage against what the CPU worker allocates for it. */
+/* The planner's memory estimate of a stage against the CPU worker's allocations for it. */
 #include "device.h"
 #include "plans.h"
 #include "stage_layers.h"
@@ -10,7 +10,7 @@
  * the gradients at the cuts. The transport owns the staging of messages. */
 static double device_share(const ty_plan *plan, uint32_t stage, const ty_memory_use *use)
 {
-    const double buffers = 2; /* for what comes, and for what goes */
+    const double buffers = 2; /* for received and for sent data */
     double staging = 0;
 
     for (uint32_t cut = stage; cut <= stage + 1; cut++)
@@ -21,7 +21,7 @@ static double device_share(const ty_plan *plan, uint32_t stage, const ty_memory_
            staging;
 }
 
-/* The stage's layer whose matrix another stage has, too. */
+/* The stage's layer whose matrix another stage also has. */
 static uint32_t tied_layer(const ty_plan *plan, uint32_t stage)
 {
     for (uint32_t b = 0; b < plan->bucket_count; b++) {
@@ -76,7 +76,7 @@ static double worker_bytes(const ty_plan *plan, const ty_program *program, uint3
     return most;
 }
 
-/* A host with cores enough for any of the plans here. */
+/* A host with enough cores for every plan here. */
 static ty_cluster *cores(void)
 {
     ty_text json = {0};
@@ -273,7 +273,7 @@ Test(stage_memory, is_what_the_worker_allocates_to_recompute)
         }
 }
 
-/* ---- The working set of a stage that is recomputed ---- */
+/* ---- The working set of a recomputed stage ---- */
 
 Test(working_set, as_large_as_the_segment_that_needs_most)
 {

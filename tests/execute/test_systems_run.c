@@ -72,7 +72,7 @@ static void run(const char *what, const subject *s, ty_plan *plan, const char *d
     const double tolerance = s->tolerance + (is_compressed(plan) ? half_tolerance : 0);
     ty_job *job = make_job_on(plan, STEPS, directory);
 
-    ty_free(job->gradients); /* saving them would drain the pipe */
+    ty_free(job->gradients); /* saving them would drain the pipeline */
     job->gradients = NULL;
     if (ty_schedule_at(plan->schedule)->is_asynchronous)
         compare_emulated(what, job, tolerance);

@@ -1,4 +1,4 @@
-/* The local transport, and collectives over it, against sums worked out by hand. */
+/* The local transport, and collectives over it, against sums computed by hand. */
 #include "collective_cases.h"
 #include "profile_job.h"
 #include "rank_threads.h"
@@ -160,7 +160,7 @@ enum { LARGEST = 1 << 24 };
 static _Atomic(send_function) quick_send;
 static atomic_uint largest_sent;
 
-/* The largest messages of a profile take a second one way. */
+/* The largest messages of a profile take one second per direction. */
 static ty_status slow_send(ty_transport *transport, uint32_t to, uint32_t tag, const void *buffer,
                            uint64_t bytes, ty_request **out, ty_error *error)
 {

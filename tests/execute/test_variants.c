@@ -26,7 +26,7 @@ static int by_magnitude(const void *left, const void *right)
     return a->place < b->place ? -1 : a->place > b->place;
 }
 
-/* The nearest number of 11 significant bits, down to 2^-24. */
+/* The nearest number with 11 significant bits, down to 2^-24. */
 static double half_of(double value)
 {
     int exponent;
@@ -155,7 +155,7 @@ static ty_job *job_of(const plan_shape *shape, const question *q, const char *di
     if (q->is_still) /* steps of 1e-30 change no bit */
         plan->optimizer.learning_rate = 1e-30;
     job = make_job(plan, q->is_still ? 1 : STEPS, directory);
-    ty_free(job->gradients); /* saving them would end a stretch */
+    ty_free(job->gradients); /* saving them would force a checkpoint interval */
     job->gradients = NULL;
     job->init = ty_strdup(q->init);
     job->save_weights = ty_strdup(q->save);
@@ -181,8 +181,7 @@ static char *path_of(const char *directory, const char *name)
     return path;
 }
 
-/* The file's matrices as plain arithmetic makes them. Returns the bytes of all its tensors as they
- * are deployed. */
+/* The file's matrices after plain arithmetic. Returns the deployed bytes of all its tensors. */
 static uint64_t make_file(const char *from, const ty_variant *variant, const char *to)
 {
     char *bytes = NULL;
@@ -238,7 +237,7 @@ Test(variants, bytes_and_losses_are_those_of_a_file_made_plainly)
         cr_assert_eq(
             memcmp(&found.run->variant, &job->plan->deployment.variant, sizeof found.run->variant),
             0);
-        if (!has_norm) { /* whose statistics a step moves */
+        if (!has_norm) { /* with statistics that a step changes */
             outcome expected = run(&one_rank, &again, directory);
             const ty_evaluation *of_file = last_of(&expected);
             cr_expect_float_eq(last_of(&found)->variant_loss, of_file->loss, 1e-12, "%s: %g, of %g",

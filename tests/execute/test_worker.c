@@ -1,4 +1,4 @@
-/* trainyard-worker as users meet it: processes under mpirun, exit codes, messages, files. */
+/* trainyard-worker as users run it: processes under mpirun, exit codes, messages, files. */
 #include "plans.h"
 
 #include <criterion/criterion.h>
@@ -67,7 +67,7 @@ static pid_t start(const fixture *f, const char *command)
     return child;
 }
 
-/* Its exit code, or -1 when it does not end within `limit_s`. */
+/* Its exit code, or -1 if it does not end within `limit_s`. */
 static int finish(fixture *f, pid_t child, int limit_s)
 {
     int state = 0, i;
@@ -99,7 +99,7 @@ static int run_ranks(fixture *f, int ranks)
     return finish(f, start_ranks(f, ranks, f->job_path), 60);
 }
 
-/* The same job in this process: MPI must not make a difference. */
+/* The same job in this process: MPI must not change the result. */
 static ty_run *run_here(const fixture *f)
 {
     ty_error error = {0};
@@ -141,7 +141,7 @@ Test(worker, trains_as_threads_do)
     }
 }
 
-/* Accuracy is over the same test samples whoever computes it, and training stops at it. */
+/* Accuracy is over the same test samples in every layout, and training stops at it. */
 Test(worker, evaluates_through_a_pipeline)
 {
     fixture alone = fixture_make(&(plan_shape){"one rank", .replicas = {1}, .buckets = 1,
@@ -173,7 +173,7 @@ Test(worker, evaluates_through_a_pipeline)
     cr_assert_eq(ty_run_reached(found), &found->evaluations[found->evaluation_count - 1]);
     ty_run_free(found);
 
-    /* The first loss of the test set that is no larger than the second one measured. */
+    /* The first test loss that is no larger than the second one measured. */
     piped.job->until = (ty_target){.loss = expected->evaluations[1].loss + 1e-3};
     found = run_here(&piped);
     cr_assert_eq(found->step_count, expected->evaluations[1].step);
@@ -264,7 +264,7 @@ static void wait_for_start(const fixture *f)
     cr_assert(ty_file_exists(f->job->gradients));
 }
 
-/* Whether a process has the variable, as it was started. */
+/* Whether a process was started with the variable. */
 static bool has_variable(int process, const char *variable)
 {
     char path[64], environment[65536];
@@ -317,7 +317,7 @@ Test(worker, all_ranks_end_when_one_is_killed)
     fixture_free(&f);
 }
 
-/* The step that latest.json names; 0 without one. */
+/* The step in latest.json; 0 if there is none. */
 static uint32_t latest_step(const char *path)
 {
     ty_json_document *document = NULL;
@@ -368,7 +368,7 @@ Test(worker, goes_on_after_kills)
     snprintf(folder, sizeof folder, "%s/state", f.directory);
     snprintf(latest, sizeof latest, "%s/latest.json", folder);
     snprintf(command, sizeof command, "rm -rf %s", folder);
-    ty_free(f.job->gradients); /* saving them would end a stretch */
+    ty_free(f.job->gradients); /* saving them would force a checkpoint interval */
     f.job->gradients = NULL;
     f.job->checkpoint = ty_strdup(folder);
     f.job->checkpoint_every = EVERY;
@@ -397,7 +397,7 @@ Test(worker, goes_on_after_kills)
     fixture_free(&f);
 }
 
-/* Whatever messages go through, the sums have the same bits. */
+/* Sums have the same bits for every transport. */
 Test(worker, links_make_no_difference)
 {
     static const char *const links[] = {"mpi", "shared"};

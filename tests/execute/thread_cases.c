@@ -33,7 +33,7 @@ static ty_status job_run(const char *workload, const plan_shape *shape, bool has
     plan->workload->input_s_per_sample = has_input_thread ? pace_s : 0;
     TY_CHECK(ty_workload_digest(plan->workload, &plan->workload_digest, error), status, cleanup);
     job = make_job(plan, STEPS, directory);
-    if (job->plan->workload->tokens_per_sample == 0) { /* a test set of sequences takes long */
+    if (job->plan->workload->tokens_per_sample == 0) { /* a test set of sequences would take long */
         job->until.accuracy = 1;
         job->evaluate_every = 3;
     }
@@ -115,8 +115,8 @@ static ty_status jobs_run(const char *workload, const plan_shape *shapes, size_t
     return status;
 }
 
-/* Whoever makes the batches, the losses are the same to the bit, also where stages are recomputed,
- * and where test sets are read between steps. */
+/* Losses are the same to the bit with or without an input thread, also with recomputed stages, and
+ * with test passes between steps. */
 static ty_status inputs_run(const char *workload, const plan_shape *shapes, size_t count,
                             ty_error *error)
 {

@@ -12,7 +12,7 @@
 #include <sys/resource.h>
 #include <time.h>
 
-/* Files, shared memory among them, may be of 64 KiB only. */
+/* Limits files, including shared memory, to 64 KiB. */
 static void memory_limit(const char *limited)
 {
     const struct rlimit small = {1 << 16, 1 << 16};

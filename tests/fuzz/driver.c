@@ -52,7 +52,7 @@ static int compare_inputs(const void *a, const void *b)
     return strcmp(((const input *)a)->name, ((const input *)b)->name);
 }
 
-/* Appends the files of `folder`, sorted by name whatever order the system lists them in. */
+/* Appends the files of `folder`, sorted by name for any order of the system's list. */
 static size_t read_folder(const char *folder, input *seeds, size_t count)
 {
     DIR *directory = opendir(folder);
@@ -114,7 +114,7 @@ static void mutate(input *to, const input *seeds, size_t count, uint64_t *random
     case 3:
         splice(to, at, below(random, 3), (const uint8_t *)token, strlen(token));
         break;
-    case 4: /* another digit, where there is one: the input stays well-formed */
+    case 4: /* another digit, if there is one: the input stays well-formed */
         while (at < to->length && (to->bytes[at] < '0' || to->bytes[at] > '9'))
             at++;
         byte = (uint8_t)('0' + byte % 10);

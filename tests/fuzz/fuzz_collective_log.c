@@ -1,4 +1,4 @@
-/* Logs of nccl-tests: what is accepted has rows that a profile can hold. */
+/* Logs of nccl-tests: an accepted log has rows that a profile supports. */
 #include "fuzz.h"
 #include "ty_planner.h"
 

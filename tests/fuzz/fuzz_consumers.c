@@ -6,7 +6,7 @@
 
 #include <string.h>
 
-/* Larger plans take longer, not another way. */
+/* Larger plans take longer, but in the same way. */
 enum { MOST_PROCESSES = 64, MOST_INSTRUCTIONS = 3000 };
 
 typedef struct consumed {
@@ -49,7 +49,7 @@ static bool open_plan(const uint8_t *bytes, size_t length, consumed *c)
     return status == TY_OK;
 }
 
-/* As trainyard run writes it and the worker reads it. */
+/* In the format that trainyard run writes and the worker reads. */
 static char *job_text(const consumed *c)
 {
     ty_job job = {.kind = TY_JOB_TRAIN,

@@ -5,7 +5,7 @@
 
 #include <ctype.h>
 
-/* Hundreds of thousands of devices take their time. */
+/* Hundreds of thousands of devices take too long. */
 static bool is_large(const char *line)
 {
     size_t digits = 0;

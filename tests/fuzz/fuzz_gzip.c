@@ -1,5 +1,4 @@
-/* Packed files: what is unpacked is what zlib makes of it, or the answer is a refusal, within the
- * limit. */
+/* Compressed files: the output is zlib's, or the file is refused, within the limit. */
 #include "fuzz.h"
 #include "gunzip.h"
 

@@ -25,7 +25,7 @@ static const ty_stage_program *stage_of(const sweep *w, uint32_t stage_replica)
     return &w->program->stages[ty_plan_stage_of_replica(w->plan, stage_replica)];
 }
 
-/* All earlier instructions of its stream and all it names are over. */
+/* All earlier instructions of its stream, and all that it waits for, have ended. */
 static bool is_reached(const sweep *w, uint32_t stage_replica, uint32_t index)
 {
     const ty_instruction *all = stage_of(w, stage_replica)->instructions, *in = &all[index];
@@ -57,7 +57,7 @@ static bool is_sent(const sweep *w, uint32_t stage_replica, const ty_instruction
     return false;
 }
 
-/* Every member is at the collective, or already beyond it. */
+/* Every member is at the collective, or beyond it. */
 static bool have_met(const sweep *w, const ty_instruction *in)
 {
     uint32_t *members = ty_alloc(ty_plan_stage_replica_count(w->plan), sizeof *members);

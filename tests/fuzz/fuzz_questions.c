@@ -9,7 +9,7 @@
 #include <math.h>
 #include <string.h>
 
-/* Larger ones take longer, not another way. */
+/* Larger ones take longer, but in the same way. */
 enum { MOST_DEVICES = 16, MOST_VERTICES = 200, MOST_LAYERS = 120, MOST_LOOKS = 300 };
 
 static const char *const workloads[] = {"lenet", "mlp", "gpt-tiny", "es-humanoid", "fedavg-cnn"};

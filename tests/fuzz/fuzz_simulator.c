@@ -145,7 +145,7 @@ static void make_plan(source *from, subject *s)
 
 /* ---- Program ------------------------------------------------------------------------------- */
 
-/* A slip of the pen in one of a program's instructions. */
+/* A mistake in one of a program's instructions. */
 static void slip(source *from, ty_instruction *in)
 {
     const uint32_t number = seldom(from, 8) ? UINT32_MAX - take(from, 2) : take(from, 12);

@@ -94,7 +94,7 @@ static void backward_make(cuda_dnn_graph *g, const norm *n)
     const bool is_rms = n->mode == CUDNN_RMS_NORM;
     descriptor dy = tensor(g, type, &n->x, CUDA_DNN_REAL), operation;
 
-    if (n->has_relu) { /* with another summand its gradient is an output */
+    if (n->has_relu) { /* with another summand, whose gradient is also an output */
         const descriptor mask = tensor(g, CUDNN_DATA_BOOLEAN, &n->x, CUDA_DNN_REAL);
         const descriptor passed =
             tensor(g, type, &n->x, n->has_other ? CUDA_DNN_REAL : CUDA_DNN_VIRTUAL);
@@ -124,7 +124,7 @@ static void backward_make(cuda_dnn_graph *g, const norm *n)
     cuda_dnn_operation(g, operation);
 }
 
-/* @return TY_OK with the plan's working memory */
+/* @return TY_OK and the plan's workspace */
 static ty_status plan(const cuda_dnn_target *target, const norm *n, bool is_forward,
                       uint64_t *bytes, ty_error *error)
 {

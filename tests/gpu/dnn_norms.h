@@ -1,5 +1,5 @@
-/* Plans of the real cuDNN for norms, which are kernels of ours: it would have them, too, should a
- * GPU show them to be faster. */
+/* Plans of the real cuDNN for norms. Norms run on our own kernels; cuDNN's plans are kept as an
+ * alternative, should a GPU prove them faster. */
 #ifndef TY_TESTS_GPU_DNN_NORMS_H
 #define TY_TESTS_GPU_DNN_NORMS_H
 

@@ -84,7 +84,7 @@ static void fail(const char *what, const char *why)
     failures++;
 }
 
-/* Queries, keys and values of a token side by side, as the backend has them of one sequence. */
+/* Queries, keys and values of a token are adjacent, as the backend stores those of one sequence. */
 static cuda_attention packed(uint64_t batch, uint64_t length, uint64_t heads, uint64_t kv_heads,
                              uint64_t size, bool is_causal)
 {
@@ -114,13 +114,13 @@ static cuda_attention apart(uint64_t batch, uint64_t queries, uint64_t keys, uin
     a.keys = keys;
     a.stride = heads * size;
     a.key_stride = 2 * kv_heads * size;
-    a.key_at = batch * queries * a.stride; /* a multiple of 128 elements, as the backend has it */
+    a.key_at = batch * queries * a.stride; /* a multiple of 128 elements, as in the backend */
     a.value_at = a.key_at + kv_heads * size;
     return a;
 }
 
-/* The bytes that planners count, with queries and keys rounded up at the most; in any order on
- * Hopper half of the sums. A few numbers per row are added. */
+/* The planner's bytes, with queries and keys rounded up at most; with unordered sums on Hopper half
+ * of the sums. A few numbers per row are added. */
 static bool is_expected(const cuda_attention *a, uint64_t bytes)
 {
     const uint64_t queries = (a->length + 63) / 64 * 64, keys = (a->keys + 127) / 128 * 128;
@@ -160,7 +160,7 @@ static void attention_plan_of(const cuda_dnn_target *target, const char *device,
     cuda_dnn_attention_free(made);
 }
 
-/* In any order, and in a fixed one. */
+/* With unordered sums, and with a fixed order. */
 static void attention_plan(const cuda_dnn_target *target, const char *device, const char *name,
                            cuda_type type, cuda_attention a)
 {
@@ -448,7 +448,8 @@ static void layouts_compare(const cuda_dnn_target *target, const char *device)
     }
 }
 
-/* Of few groups and of many, of pairs of channels and of single ones, no more than is counted. */
+/* With few groups and with many, with pairs of channels and with single ones: no more than the
+ * estimate. */
 static void groups_check(const cuda_dnn_target *target, const char *device)
 {
     enum { CHANNELS = 256, ALLOWANCE = 1000000 /* bytes */ };
@@ -470,7 +471,7 @@ static void groups_check(const cuda_dnn_target *target, const char *device)
     }
 }
 
-/* The first plan's place among cuDNN's choices. */
+/* The first plan's index in cuDNN's choices. */
 static uint32_t choice_of(const cuda_dnn_target *target, const cuda_dnn_convolution *c)
 {
     cuda_dnn_conv *plan = plan_of(target, c);
@@ -504,7 +505,7 @@ static void precisions_check(const cuda_dnn_target *target)
         fail("fp16", "adds in 16 bits");
 }
 
-/* Of floats whose planes are more than the limit, too, an engine that makes these. */
+/* For floats whose planes exceed the limit, too, an engine that creates these. */
 static void copies_check(const cuda_dnn_target *target)
 {
     cuda_dnn_convolution c = {.pass = CUDA_DNN_DATA,

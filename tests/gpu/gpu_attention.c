@@ -28,7 +28,7 @@ static ty_workload *make_wide(void)
     return w;
 }
 
-/* A sequence that reads another. */
+/* A sequence with cross attention to another. */
 static ty_workload *make_reader(void)
 {
     ty_workload *w = network_new(TY_INPUT_TOKEN, 1, (uint64_t[]){19});
@@ -70,7 +70,8 @@ static void weights_change(ty_stage_device *one)
         weights[i] += 0.1f * next_float(&state);
 }
 
-/* With the weights of the CPU's stage. @param found [out] gradients, which are the caller's */
+/* With the weights of the CPU's stage.
+ * @param found [out] gradients, to be freed by the caller */
 static bool gradients_run(const ty_stage_options *o, const char *asked, const char *told,
                           ty_stage_device *one, float **found)
 {

@@ -237,7 +237,7 @@ static ty_status product_time(ty_stage_device *stage, uint32_t side, float *cons
     return TY_OK;
 }
 
-/* Numbers of 16 bits or 32 that are random and, in every type, between 1 / 4 and 1. */
+/* Random numbers of 16 or 32 bits that, in every type, are between 1 / 4 and 1. */
 static ty_status matrix_fill(ty_stage_device *stage, float *matrix, uint64_t bytes,
                              ty_precision precision, ty_error *error)
 {

@@ -82,7 +82,7 @@ void report(const char *name, bool is_right)
 
 /* ---- For tests/gpu/check ---- */
 
-/* Two processes each, so that they find one GPU. */
+/* Two processes each, which share one GPU. */
 static const plan_shape jobs[] = {
     {.name = "replicas", .replicas = {2}, .buckets = 3, BATCH},
     {.name = "halves",

@@ -22,7 +22,7 @@ extern char message[512];
 bool wrong(const char *format, ...) __attribute__((format(printf, 1, 2)));
 /** Whether the program was asked to run the case with this name; if so, the case begins. */
 bool is_asked(const char *name);
-/** One line, and an entry of the results. A case that failed has left its message. */
+/** Prints a line, and adds an entry to the results. A failed case has left its message. */
 void report(const char *name, bool is_right);
 
 /* ---- Shared by the cases (gpu_common.c) ---- */
@@ -47,8 +47,8 @@ bool is_close(const ty_workload *w, const ty_stage_device *stage, const float *f
               const float *expected, double tolerance);
 ty_stage_options options_of(const ty_workload *w, uint32_t batch, ty_precision precision);
 bool stage_open(const ty_device_backend *b, const ty_stage_options *o, ty_stage_device **out);
-/** Two micro-batches, both forward before the first backward, as a pipeline has it; what the
- * options recompute is. */
+/** Two micro-batches, both forward before the first backward, as in a pipeline, with the
+ * recomputation of the options. */
 bool two_passes(const ty_device_backend *b, ty_stage_device *stage, const ty_stage_options *o);
 
 /* ---- The cases ---- */
@@ -84,10 +84,10 @@ int sweep_run(const char *collective, uint32_t ranks, uint64_t largest_bytes);
 int bench_run(const char *workload, const char *precision, uint32_t batch, uint32_t steps,
               bool is_profiled);
 /**
- * Rates of the device, as JSON: a copy in its memory (bytes read and written), and a product
- * of two square matrices of random numbers.
+ * Rates of the device, as JSON: a copy in its memory (bytes read and written), and a product of two
+ * square matrices of random numbers.
  * @param side rows and columns of the matrices
- * @return exit code: 77 where there is no GPU
+ * @return exit code: 77 if there is no GPU
  */
 int rates_run(const char *precision, uint32_t side);
 
@@ -99,8 +99,8 @@ int rates_run(const char *precision, uint32_t side);
  */
 int counts_run(const char *workload, const char *precision, uint32_t batch);
 
-/** A run's gradients of the first step, as ty_interpreter_save_gradients has them, and its record.
- */
+/** A run's gradients of the first step, in the format of ty_interpreter_save_gradients, and its
+ * record. */
 typedef struct outcome {
     char *gradients;
     size_t length;
@@ -165,7 +165,7 @@ bool case_plan(const plan_case *c);
 bool outcome_compare(const plan_case *c, const outcome *found, const outcome *expected);
 /** Convolutions with batch norm between them. */
 extern const char batch_norm_small[];
-/** A mixture whose tokens see two of four experts each. */
+/** A mixture of experts with two of four experts per token. */
 #define MIXTURE                                                                                    \
     "{\"schema\": \"trainyard.zoo/1\", \"source\": \"mixtral-8x7b.json\", \"name\": "              \
     "\"mixture\", \"family\": \"decoder\", \"blocks\": 2, \"features\": 16, \"heads\": 2, "        \

@@ -121,7 +121,7 @@ static bool twins_open(twins *t)
 
 /* ---- Gradients --------------------------------------------------------------------------- */
 
-/* By turns many ties and zeros, sizes from 2^-30 on, groups of zeros, and neighbouring sizes. */
+/* Alternates many ties and zeros, sizes from 2^-30 on, groups of zeros, and similar sizes. */
 static float element(uint32_t step, uint64_t i, uint64_t *state)
 {
     const float value = next_float(state);
@@ -139,7 +139,7 @@ static float element(uint32_t step, uint64_t i, uint64_t *state)
     }
 }
 
-/* Of a table, every third row is touched. */
+/* Every third row of a table is touched. */
 static bool fill(const twins *t, uint32_t step)
 {
     const ty_bucket_matrix *table = &t->matrices[0];
@@ -160,7 +160,7 @@ static bool fill(const twins *t, uint32_t step)
 
 /* ---- A step on either side --------------------------------------------------------------- */
 
-/* Bits, or numbers within the tolerance. */
+/* Equal bits, or numbers within the tolerance. */
 static bool is_equal(const twins *t, const char *what, uint32_t member, const void *found,
                      const void *expected, uint64_t bytes)
 {
@@ -356,7 +356,7 @@ static bool memory_compare(const twins *t)
 
 static bool twins_compare(twins *t)
 {
-    /* Of rows, places that are left over have what was there before. */
+    /* Unused slots of rows have their previous content. */
     const bool has_state = t->compression.kind != TY_COMPRESSION_ROWS;
     bool is_right = twins_open(t) && memory_compare(t);
 
@@ -374,7 +374,7 @@ static bool twins_compare(twins *t)
     return is_right;
 }
 
-/* The last one, which the emulator is too slow for, has larger tiles than others. */
+/* The last one, which is too slow for the emulator, has larger tiles than others. */
 static bool case_kind(ty_stage_device *stage, const char *spec, double tolerance)
 {
     static const uint64_t sizes[] = {1, 33, 512, 2049, 5000, 20011, 9000001};
@@ -409,8 +409,8 @@ static bool device_step(const twins *t)
     return device_read(t->stage, t->on_device[0], t->count, t->back);
 }
 
-/* Zeros stay zeros, and what is not finite must not vanish: a run that diverges has to be seen
- * to. */
+/* Zeros stay zeros, and non-finite values must be preserved, so that a diverging run is
+ * detected. */
 static bool specials_compare(twins *t)
 {
     uint64_t seen = 0;

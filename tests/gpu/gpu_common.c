@@ -1,4 +1,4 @@
-/* Numbers, batches, memory of either backend, what is close enough. */
+/* Numbers, batches, memory of either backend, comparison with tolerances. */
 #include "gpu_cases.h"
 
 #include <math.h>

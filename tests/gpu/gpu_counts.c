@@ -1,4 +1,4 @@
-/* Kernels and bytes of a step, as the emulator counts them without playing them. */
+/* Kernels and bytes of a step, counted by the emulator without running them. */
 #include "emulator/emulated_counts.h"
 #include "gpu_cases.h"
 

@@ -1,5 +1,5 @@
-/* Passes replayed as graphs: bit for bit those that are queued, in every schedule; what changes
- * from pass to pass; what cannot be recorded. */
+/* Passes replayed as graphs: bit for bit equal to queued ones, in every schedule; changes from pass
+ * to pass; work that cannot be captured. */
 #include "gpu_cases.h"
 
 #include <stdio.h>
@@ -221,7 +221,7 @@ static bool outcomes_equal(const outcome *found, const outcome *expected)
     return true;
 }
 
-/* Each pass is queued once and recorded once, so that most of five steps' are replayed. */
+/* Each pass is queued once and captured once, so that most passes of five steps are replays. */
 static bool records_check(const graph_case *c, const outcome *with, const outcome *without)
 {
     graph_record on, off;
@@ -253,7 +253,7 @@ static bool case_graphs(const graph_case *c)
     return is_right;
 }
 
-/* ---- One stage, whose loss scale overflows in the middle, whose set of weights changes ---- */
+/* ---- One stage whose loss scale overflows in the middle, and whose weight version changes ---- */
 
 enum { ROUNDS = 6, OVERFLOW_ROUND = 4 };
 static const double scales[ROUNDS] = {1024, 256, 2048, 512, 1e30, 128};
@@ -261,7 +261,7 @@ static const double scales[ROUNDS] = {1024, 256, 2048, 512, 1e30, 128};
 typedef struct round_result {
     double loss;
     bool is_finite;
-    float *gradients; /* as they are before the update */
+    float *gradients; /* before the update */
 } round_result;
 
 /* Each round has another batch, loss scale and weight version. */
@@ -414,7 +414,7 @@ static bool case_fault_of_plan(void)
     return is_right;
 }
 
-/* Both with and without graphs, where the fault changes nothing else. */
+/* Runs both with and without graphs, if the fault changes nothing else. */
 static bool case_parallel_fault(const char *variable, const char *value, const graph_case *c)
 {
     bool is_right;

@@ -422,7 +422,7 @@ static void *emulator_function(const char *name)
     return plugin != NULL ? dlsym(plugin, name) : NULL;
 }
 
-/* A number of the order in which operations began on all devices since the last call. */
+/* A hash of the order in which operations began on all devices since the last call. */
 static uint64_t order_take(void)
 {
     uint64_t (*take)(void) = NULL;
@@ -526,8 +526,8 @@ static uint64_t instructions_hash(const plan_case *c)
     return hash;
 }
 
-/* Of plans with the same order of instructions the first is tried in several orders of completion.
- */
+/* Of plans with the same order of instructions, only the first runs in several orders of
+ * completion. */
 static void orders_run(void)
 {
     const char *asked = getenv("TRAINYARD_LINK_ORDERS");
@@ -629,7 +629,7 @@ static bool case_memory(const plan_case *c)
     return is_right;
 }
 
-/* ---- A link by itself ---- */
+/* ---- A link without a plan ---- */
 
 /* Ranks 0 and 2 share a device, 3 and 4 have none. */
 static ty_status devices_of_rank(ty_transport *transport, ty_error *error)

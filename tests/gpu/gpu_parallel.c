@@ -155,7 +155,7 @@ static bool shards_joined(const rank_hub *hub, const ty_stage_device *alone,
     return true;
 }
 
-/* Initial weights to the bit. */
+/* Initial weights, equal to the bit. */
 static bool weights_compare(const rank_hub *hub, ty_stage_device *alone, float *whole)
 {
     const uint64_t bytes = cpu->parameter_count(alone) * sizeof *whole;
@@ -289,7 +289,7 @@ static ty_workload *make_parallel_long(void)
     return network_make_gpt(1, 16, 2, 320, 37);
 }
 
-/* States that go from token to token. */
+/* Recurrent states, passed from token to token. */
 static ty_workload *make_parallel_lstm(void)
 {
     ty_workload *w = network_new(TY_INPUT_TOKEN, 1, (uint64_t[]){8});

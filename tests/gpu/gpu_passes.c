@@ -51,7 +51,7 @@ static ty_workload *make_lstm(void)
     return make_lstm_of(7);
 }
 
-/* Both ways over a sequence, side by side, as in GNMT. */
+/* Both directions of a sequence in parallel, as in GNMT. */
 static ty_workload *make_lstm_both(void)
 {
     ty_workload *w = network_new(TY_INPUT_TOKEN, 1, (uint64_t[]){6});
@@ -148,7 +148,7 @@ static ty_workload *make_two_sequences(void)
     return w;
 }
 
-/* Distances over several tiles of queries and of keys, both ways. */
+/* Relative positions over several tiles of queries and of keys, in both directions. */
 static ty_workload *make_distances(void)
 {
     ty_workload *w = network_new(TY_INPUT_TOKEN, 1, (uint64_t[]){150});
@@ -162,7 +162,7 @@ static ty_workload *make_distances(void)
     return w;
 }
 
-/* Two sequences of two widths, of which one is read by other layers as well. */
+/* Two sequences of two widths; other layers read one of them, too. */
 static ty_workload *make_additive(void)
 {
     ty_workload *w = network_new(TY_INPUT_TOKEN, 1, (uint64_t[]){17});
@@ -200,7 +200,7 @@ static ty_workload *make_images(void)
     return w;
 }
 
-/* A convolution and its norm; where it is frozen both are. */
+/* A convolution and its norm; `is_frozen` applies to both. */
 static int normed(ty_workload *w, int x, uint64_t channels, bool is_frozen)
 {
     const int y = network_conv2d(w, x, channels, 3, 3, 1, 1, 1, false);
@@ -274,7 +274,7 @@ enum { NETWORKS = sizeof networks / sizeof *networks };
 
 /* ---- One stage ---- */
 
-static const double choice_tolerance = 0.3; /* under any precision but fp32 */
+static const double choice_tolerance = 0.3; /* in every precision except fp32 */
 
 static bool losses_compare(ty_stage_device *one, ty_stage_device *other, ty_precision precision)
 {
@@ -293,7 +293,7 @@ static bool losses_compare(ty_stage_device *one, ty_stage_device *other, ty_prec
     return true;
 }
 
-/* Same initial weights; then other weights, so that no bias is 0, in both. */
+/* Same initial weights; then other weights in both, so that no bias is 0. */
 static bool weights_set(ty_stage_device *one, ty_stage_device *other)
 {
     uint64_t count = cpu->parameter_count(one), state = 5;
@@ -344,7 +344,7 @@ static bool case_gradients(const network *n, const precision_case *p, ty_recompu
     return is_right;
 }
 
-/* ---- Weights that are shared out ---- */
+/* ---- Sharded weights ---- */
 
 enum { SHARERS = 2 };
 
@@ -578,7 +578,7 @@ static bool chain_compare(const stage_chain *c, ty_stage_device *one, double tol
     return is_right;
 }
 
-/* The CPU backend's one stage is the measure. */
+/* The reference is a single stage of the CPU backend. */
 static bool case_stages(const stage_case *n)
 {
     ty_workload *w = n->make();

@@ -32,7 +32,7 @@ static const char u_net_small[] =
     "{\"kind\": \"relu\"}, {\"kind\": \"flatten\"}, {\"kind\": \"linear\", "
     "\"out_features\": 10}, {\"kind\": \"softmax_cross_entropy\"}]}";
 
-/* Little but images, and those flattened. */
+/* Almost only images, which are flattened. */
 static const char flattened[] =
     "{\"schema\": \"trainyard.zoo/1\", \"name\": \"flattened\", \"family\": \"sequential\","
     "\"source\": \"lenet.json\", \"input\": [2, 16, 16], \"sample_bytes\": 2049,"
@@ -42,7 +42,7 @@ static const char flattened[] =
     "{\"kind\": \"flatten\"}, {\"kind\": \"linear\", \"out_features\": 2},"
     "{\"kind\": \"softmax_cross_entropy\"}]}";
 
-/* Little but scores, which become their gradient. */
+/* Almost only scores, whose buffer becomes their gradient. */
 static const char scored[] =
     "{\"schema\": \"trainyard.zoo/1\", \"name\": \"scored\", \"family\": \"sequential\","
     "\"source\": \"lenet.json\", \"input\": [1, 2, 2], \"sample_bytes\": 17,"
@@ -653,7 +653,7 @@ static bool stage_predicted(const ty_plan *plan, const ty_program *program, uint
 
 /* ---- With ZeRO: against the peak that ranks report ---- */
 
-/* Many layers, few tokens: weights, gradients and the optimizer's state are what counts. */
+/* Many layers, few tokens: weights, gradients and optimizer states dominate. */
 static const char gpt_deep[] =
     "{\"schema\": \"trainyard.zoo/1\", \"name\": \"gpt-deep\", \"family\": \"transformer\","
     "\"source\": \"gpt-tiny.json\", \"blocks\": 8, \"features\": 64, \"heads\": 2,"
@@ -722,7 +722,7 @@ static const struct {
 };
 enum { SHARDED = sizeof sharded / sizeof *sharded };
 
-/* The model has what a ring receives into, which here is the host's or NCCL's. */
+/* The model includes the receive buffers of a ring, which here belong to the host or NCCL. */
 static double ring_bytes(const ty_plan *plan)
 {
     uint64_t largest = 0;
@@ -786,7 +786,7 @@ static bool case_predicted(int index)
     return is_right;
 }
 
-/* ---- Plans that this backend lacks something for: refused by name ---- */
+/* ---- Plans that need functions this backend lacks: refused by name ---- */
 
 static const plan_case refusals[] = {
     {.name = "refused local steps of lanes in fp16",

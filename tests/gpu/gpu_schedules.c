@@ -33,7 +33,7 @@ const char batch_norm_small[] =
     "\"dataset\": \"synthetic\", \"global_batch\": 8, \"optimizer\": {\"kind\": \"sgd\","          \
     "\"learning_rate\": 0.1, \"momentum\": 0.9, \"weight_decay\": 0}}"
 
-/* Both ways over a sequence, then one, side by side. */
+/* Both directions of a sequence in parallel, then one. */
 #define BOTH_WAYS                                                                                  \
     "{\"schema\": \"trainyard.zoo/1\", \"name\": \"both-ways\", \"family\": \"sequential\","       \
     "\"source\": \"gnmt-8.json\", \"sequence\": 6, \"token_bytes\": 4, \"dataset\": "              \
@@ -45,7 +45,7 @@ const char batch_norm_small[] =
     "\"join\": \"concat_features\"}, {\"kind\": \"lstm\", \"hidden_features\": 12},"               \
     "{\"kind\": \"linear\", \"out_features\": 64}, {\"kind\": \"softmax_cross_entropy\"}]}"
 
-/* Two sequences in one batch, biases by distance, as in T5. */
+/* Two sequences in one batch, relative position biases, as in T5. */
 #define T5                                                                                         \
     "{\"schema\": \"trainyard.zoo/1\", \"name\": \"t5-tiny\", \"family\": "                        \
     "\"encoder_decoder\", \"source\": \"t5-small.json\", \"blocks\": 1, \"decoder_blocks\": 1,"    \
@@ -471,7 +471,7 @@ static bool losses_compare(const char *of, const double *found, const double *ex
     return true;
 }
 
-/* Whether the emulation would see gradients that are in time. */
+/* Whether the emulation would detect synchronous gradients. */
 static bool lateness_shows(ty_job *job, const double *expected, double tolerance)
 {
     const uint32_t staleness = job->plan->staleness;
@@ -485,7 +485,7 @@ static bool lateness_shows(ty_job *job, const double *expected, double tolerance
     return difference > 2 * tolerance || wrong("not late at all, by %g", difference);
 }
 
-/* Against one process that delays its gradients so, and against the CPU backend. */
+/* Against one process that delays its gradients the same way, and against the CPU backend. */
 static bool case_late(const plan_case *c)
 {
     char *directory = directory_make();
@@ -614,7 +614,7 @@ static bool part_run(const leg *l, const char *directory, uint32_t every, uint32
     snprintf(state, sizeof state, "%s/state", directory);
     job = make_job(make_plan(c->workload, &shape), steps, directory);
     ty_free(job->backend);
-    ty_free(job->gradients); /* saving them would end a stretch */
+    ty_free(job->gradients); /* saving them would force a checkpoint interval */
     job->gradients = NULL;
     job->backend = ty_strdup(l->backend);
     job->precision = ty_strdup(c->precision);
@@ -641,7 +641,7 @@ static void state_remove(char *directory)
     directory_remove(directory);
 }
 
-/* Of all steps; the first ones may be another run's. */
+/* Losses of all steps; the first ones may be from another run. */
 static bool runs_equal(const ty_run *found, const ty_run *expected, double tolerance)
 {
     for (uint32_t i = 0; i < WHOLE_STEPS; i++)
@@ -655,7 +655,7 @@ static bool runs_equal(const ty_run *found, const ty_run *expected, double toler
     return true;
 }
 
-/* One run of all steps, and one of some of which another makes the rest. */
+/* One run of all steps, and one run of some of them that another one continues. */
 static bool case_goes_on(leg of_whole, leg of_first, leg of_rest, uint32_t every, double tolerance)
 {
     char *whole = directory_make(), *cut = directory_make();
@@ -696,7 +696,7 @@ static bool case_alike(const plan_case *c)
     return case_goes_on(own, own, own, CUT_STEPS, 0);
 }
 
-/* A checkpoint of either backend is gone on from by the other, compressors and all. */
+/* Each backend resumes from the other's checkpoint, with compressors and all state. */
 static bool case_other_backend(void)
 {
     static const plan_case changing[] = {

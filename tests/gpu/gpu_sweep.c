@@ -1,4 +1,4 @@
-/* Collectives between devices over the link that training has, as a log of nccl-tests. */
+/* Collectives between devices over the link that training uses, as a log of nccl-tests. */
 #include "../execute/rank_threads.h"
 #include "device_link.h"
 #include "gpu_cases.h"
@@ -87,7 +87,7 @@ done:
     return status;
 }
 
-/* Zeros stay zeros, however often they are summed. */
+/* Zeros stay zeros, for any number of sums. */
 static ty_status row_measure(const ty_link_options *to, ty_device_link *link, float *data,
                              float *host, uint64_t bytes, ty_error *error)
 {

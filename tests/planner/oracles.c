@@ -83,7 +83,7 @@ static size_t before(const instances *all, const instance *at)
     return NOBODY;
 }
 
-/* The send a receive is matched with: same micro-batch of the step, same payload, other end. */
+/* The send that matches a receive: same micro-batch of the step, same payload, other end. */
 static size_t send_of(const instances *all, const instance *list, const instance *receive)
 {
     uint32_t own = receive->stage_replica - ty_plan_first_replica(all->plan, receive->stage);
@@ -231,7 +231,7 @@ static double rate_of(const slow_walk *w, const double *host_rates, size_t n)
     return rate;
 }
 
-/* Until the first to end ends. */
+/* Until the first instruction ends. */
 static double go_on(slow_walk *w)
 {
     double *host_rates = need(ty_alloc(w->all.costs->host_count, sizeof *host_rates));

@@ -5,7 +5,7 @@
 
 #include "ty_planner.h"
 
-/** Times are pushed later until nothing moves any more. Cores are not shared. */
+/** Delays times until none changes. Cores are not shared. */
 void relax(const ty_plan *plan, const ty_program *program, const ty_costs *costs, uint32_t steps,
            double **starts, double **ends);
 

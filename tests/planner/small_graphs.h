@@ -23,9 +23,10 @@ uint64_t test_seed(const char *name);
 small_graph random_graph(uint64_t *state, uint32_t most_layers);
 ty_layer_graph *graph_of(const small_graph *g);
 
-/** Whether a mask holds all sources of its members. */
+/** Whether a mask contains all inputs of its members. */
 bool is_ideal(const small_graph *g, uint32_t mask);
-/** All masks that PipeDream's antichains lead to, the empty one first; how many. */
+/** All masks that PipeDream's antichains lead to, the empty one first.
+ * @return number of masks */
 uint32_t pipedream_states(const small_graph *g, uint32_t masks[1 << MOST_SMALL]);
 /** Bytes of PipeDream's augmented antichain. */
 double augmented_bytes(const small_graph *g, uint32_t mask);

@@ -16,12 +16,12 @@
 #define MOST_HOSTS 128
 #define MOST_STACKS 32
 #define NEAR 8  /* devices of a host whose links are compared */
-#define LEAST 4 /* devices of a host: with fewer there are no links to speak of */
+#define LEAST 4 /* devices of a host: with fewer there are no relevant links */
 
 /* ---- Which hosts are better --------------------------------------------------------------------
  */
 
-/* A host of the catalogue, and eight of it. */
+/* A host of the catalogue, and eight of them. */
 typedef struct place {
     char *name;
     ty_cluster *one, *eight;
@@ -29,7 +29,7 @@ typedef struct place {
     uint32_t devices;
     double inside[NEAR], inside_s[NEAR]; /* bandwidth and latency from device 0 to k */
     double outside, outside_s;           /* to the first device of the next host */
-    double network;                      /* of all adapters of a host */
+    double network;                      /* of all NICs of a host */
     const char *network_kind;
 } place;
 
@@ -61,7 +61,7 @@ static void measure_path(const ty_cluster *cluster, uint32_t to, double *bandwid
     ty_path_clear(&path);
 }
 
-/* Rate to the next host with all devices sending at once. */
+/* Bandwidth to the next host while all devices send. */
 static double network_of(const ty_cluster *cluster, uint32_t devices, const char **kind)
 {
     uint32_t links[64], count = 0;
@@ -192,7 +192,7 @@ Test(better_devices, are_found, .init = open_all, .fini = close_all)
 /* ---- Kernels -----------------------------------------------------------------------------------
  */
 
-/* Pairs of devices, a host of each of which is better inside than one of the other. */
+/* Pairs of devices where a host of the first is better inside than one of the second. */
 static uint32_t pairs_of_devices(uint32_t (*pairs)[2], uint32_t room)
 {
     uint32_t count = 0;
@@ -405,7 +405,7 @@ static double step_on(const ty_plan *plan, const ty_program *program, const ty_c
     return summary.step_time_s;
 }
 
-/* A plan for the worse host, drawn by a seed, and what it takes on the better one.
+/* A plan for the worse host, from a seed, and its time on the better one.
  * @return whether there was such a plan */
 static bool compare_plan(uint64_t seed, uint32_t (*pairs)[2], uint32_t pair_count)
 {

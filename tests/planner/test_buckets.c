@@ -1,4 +1,4 @@
-/* ty_buckets_choose against every way to draw the boundaries. */
+/* ty_buckets_choose against all possible boundaries. */
 #include "ty_base.h"
 #include "ty_planner.h"
 
@@ -104,7 +104,7 @@ Test(buckets, equal_brute_force)
     cr_assert_gt(divided, 500);
 }
 
-/* Latency only: one bucket. Bandwidth only: as many as help, the last as small as can be. */
+/* Latency only: one bucket. Bandwidth only: as many as help, the last one as small as possible. */
 Test(buckets, follow_latency_and_bandwidth)
 {
     gradients g = {.count = 4, .ready_s = {1, 2, 3, 4}, .bytes = {1, 1, 1, 1}};

@@ -138,8 +138,8 @@ Test(log, memory_may_run_out_anywhere)
     cr_expect_gt(n, 3);
 }
 
-/* Rows go into a profile with their hosts, the shorter of the two times; a second log of the same
- * sizes replaces the first, and the answer is measured between sizes, too. */
+/* Rows are added to a profile with their hosts, the shorter of the two times. A second log of the
+ * same sizes replaces the first, and a query between measured sizes also counts as measured. */
 Test(log, calibration)
 {
     ty_collective_log *log = NULL;

@@ -10,8 +10,7 @@ typedef struct times {
     double estimate_s, simulation_s;
 } times;
 
-/* Steps of VGG-16 with one bucket, which nothing hides: what is added to it is added to the step.
- */
+/* Steps of VGG-16 with one bucket, without overlap: any addition to it is added to the step. */
 static times steps_of(const char *cluster_text, const char *stack_text, uint32_t devices)
 {
     ty_plan_options how = ty_plan_options_default();
@@ -88,8 +87,8 @@ Test(coordination, is_added_to_what_nothing_hides)
                     rows[i].seconds);
 }
 
-/* A tree of eight is three levels deep, of sixteen four, each a latency up and down; a coordinator
- * hears of all. */
+/* A tree of eight has three levels, of sixteen four, each with a latency up and down; a coordinator
+ * receives from all. */
 Test(coordination, grows_with_the_members)
 {
     const times eight = steps_of("2x p100-server", "trainyard", 8);

@@ -163,8 +163,8 @@ Test(costs, two_axes_of_a_torus_take_the_best_mix_of_orders)
             }
 }
 
-/* Edmonds: orders reach any loads whose sums over sets of axes are at most what the set carries
- * when it goes first in a scatter, 1 - 1/members, and in all axes together exactly that. */
+/* Edmonds: orders reach all loads whose sums over sets of axes are at most the set's load when it
+ * goes first in a scatter, 1 - 1/members, and over all axes exactly that. */
 Test(costs, loads_of_a_torus_can_be_reached_and_one_set_is_always_busy)
 {
     static const uint32_t shapes[][4] = {
@@ -196,7 +196,8 @@ Test(costs, loads_of_a_torus_can_be_reached_and_one_set_is_always_busy)
         }
 }
 
-/* Every member sends 1/n of S to every other, round the shorter way: the busiest link, counted. */
+/* Every member sends 1/n of S to every other, in the shorter direction: the busiest link,
+ * counted. */
 Test(costs, an_all_to_all_crosses_the_middle_of_every_axis)
 {
     for (uint32_t is_line = 0; is_line < 2; is_line++)
@@ -206,7 +207,7 @@ Test(costs, an_all_to_all_crosses_the_middle_of_every_axis)
             ty_instruction_cost cost;
             for (uint32_t from = 0; from < m; from++)
                 for (uint32_t hops = 1; hops < m; hops++) {
-                    /* just as far both ways: half of it each way */
+                    /* equally far in both directions: half in each */
                     const double part = 2 * hops == m ? 0.5 : 2 * hops < m ? 1 : 0;
                     if (is_line == 1 && from + hops >= m)
                         continue;
@@ -404,7 +405,7 @@ Test(costs, data_sheet_on_paper)
         {0, TY_OP_RECEIVE, {.seconds = 0}},
         {0, TY_OP_SEND, {.seconds = 22e-6 + 800 / 1e8, .latency_s = 22e-6, .edge_bytes = 800}},
         {0, TY_OP_ENCODE, {.seconds = 1.5 * 12000 / 0.5e9}},
-        /* Ring of two over the bus: each way 6000 bytes, two steps of two links. */
+        /* Ring of two over the bus: 6000 bytes in each direction, two steps of two links. */
         {0,
          TY_OP_COLLECTIVE,
          {.seconds = 4e-6 + 6000 / 1e9, .latency_s = 4e-6, .edge_bytes = 6000}},
@@ -454,8 +455,8 @@ Test(costs, tied_weight_crosses_hosts)
 
 /* ---- This host --------------------------------------------------------------------------- */
 
-/* Seconds are those of the profile where it has the size; all in lines, so that sizes between are
-   known, too. Transfers: 100 us + 1 ns a byte. All-reduce of two: 200 us + 5 ns a byte. */
+/* Seconds are the profile's if it has the size; all are on lines, so that sizes between are known,
+ * too. Transfers: 100 us + 1 ns per byte. All-reduce of two: 200 us + 5 ns per byte. */
 static ty_profile *make_profile(const ty_workload *workload)
 {
     static const double sizes[2] = {1000, 1000000};
@@ -631,7 +632,7 @@ Test(costs, parts_of_measured_times_add_up)
             p->collective_times[i].bytes = i * 10000 + random_below(&numbers, 9000);
             p->collective_times[i].seconds *= 1 + random_below(&numbers, 100) / 10.0;
         }
-        if (random_below(&numbers, 4) == 0) /* faster than the link: the link stays the limit */
+        if (random_below(&numbers, 4) == 0) /* faster than the link: the link is still the limit */
             p->collective_times[0].seconds = p->collective_times[1].seconds = 1e-9;
         find_costs(&c);
         cr_assert_eq(ty_cluster_path(c.cluster, 0, 1, &path, NULL), TY_OK);

@@ -1,4 +1,4 @@
-/* Gradients that are fused by a cycle, and the search over cycle, threshold and algorithm. */
+/* Gradients fused by a cycle, and the search over cycle, threshold and algorithm. */
 #include "ty_planner.h"
 
 #include <criterion/criterion.h>
@@ -81,8 +81,8 @@ Test(cycles, fuse_what_is_ready_in_a_beat)
     close_scene(&s);
 }
 
-/* Each choice by itself is no faster than the answer, one is as fast, and the answer lists them all
- * with what they lose. */
+/* Each single choice is no faster than the answer, one is as fast, and the answer lists all with
+ * their slowdown. */
 static void check_choices(const char *stack, const double *cycles_s, uint32_t cycle_count)
 {
     static const uint64_t thresholds[] = {(uint64_t)128 << 20, (uint64_t)64 << 20,

@@ -72,8 +72,8 @@ static double part_time(question *q, const terms *t, uint32_t level, uint32_t fr
     return time;
 }
 
-/* ---- One level of PipeDream's ------------------------------------------------------------------
- */
+/* ---- One level of PipeDream's optimizer
+ * ---------------------------------------------------------- */
 
 static void try_level(question *q, uint32_t level, uint32_t at, uint32_t to, uint32_t used,
                       double worst, double *best)

@@ -14,7 +14,7 @@
 
 static const struct {
     const char *name;
-    bool is_merged; /* first passed through the branch compressor, as the reference was */
+    bool is_merged; /* first merged by the branch compressor, as for the reference */
 } models[] = {{"vgg16", false},      {"resnet50", false},      {"resnet101", false},
               {"resnext50", false},  {"squeezenet1_0", false}, {"gnmt", false},
               {"inception_v3", true}};
@@ -27,7 +27,7 @@ typedef struct shared_path {
     char text[512];
 } shared_path;
 
-/* A file of the shared data; the test is skipped where it is absent. */
+/* A file of the shared data; skips the test if it is absent. */
 static shared_path shared(const char *folder, const char *file)
 {
     const char *root = getenv("TY_SHARED");

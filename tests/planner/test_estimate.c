@@ -107,9 +107,9 @@ static ty_instruction_cost *bucket_cost(estimate_case *c, uint32_t stage, ty_op 
 
 /* ---- Closed forms ------------------------------------------------------------------------ */
 
-/* A balanced pipeline with free transfers: (m + p - 1)(f + b) a step, GPipe and 1F1B alike (Huang
-   et al., 2019; Narayanan et al., 2021). Steps follow each other without overlap: the first stage
-   ends last. */
+/* A balanced pipeline with free transfers: (m + p - 1)(f + b) per step, GPipe and 1F1B alike (Huang
+ * et al., 2019; Narayanan et al., 2021). Steps follow each other without overlap: the first stage
+ * ends last. */
 Test(estimate, balanced_pipelines)
 {
     for (uint32_t p = 1; p <= MAX_STAGES; p++) {
@@ -231,7 +231,7 @@ Test(estimate, zero_bubble_of_twice_the_memory)
             }
 }
 
-/* Without a flush a step takes what the slowest stage takes, and nothing else. */
+/* Without a flush a step takes the time of the slowest stage. */
 Test(estimate, pipeline_without_flush)
 {
     for (uint32_t p = 1; p <= MAX_STAGES; p++)
@@ -338,7 +338,7 @@ Test(estimate, folding_changes_nothing)
     }
 }
 
-/* ZeRO: weights are gathered before they are used, and the program is proved for all levels. */
+/* ZeRO: weights are all-gathered before use, and the program passes the proof for all stages. */
 Test(estimate, sharded_programs_hold)
 {
     for (uint32_t zero = 1; zero <= 3; zero++)
@@ -367,7 +367,7 @@ Test(estimate, sharded_programs_hold)
         }
 }
 
-/* One micro-batch through a pipe: everything in turn. */
+/* One micro-batch through a pipeline: everything is sequential. */
 Test(estimate, one_micro_batch_in_turn)
 {
     plan_shape shape = {.schedule = TY_GPIPE,
@@ -387,7 +387,8 @@ Test(estimate, one_micro_batch_in_turn)
         set_seconds(c.costs, c.program, s, TY_OP_UPDATE, 4);
         set_seconds(c.costs, c.program, s, TY_OP_LOAD, 5);
     }
-    /* Only the last stage's recompute is on the way: the others do it while they wait. */
+    /* Only the last stage's recomputation is on the critical path: the others recompute while they
+     * wait. */
     found = run_case(&c, 1);
     cr_expect(is_close(found, 5 + 3 * 1 + 1 + 3 * 2 + 4 * 10 + 4), "found %g", found);
     close_case(&c);
@@ -445,7 +446,7 @@ Test(estimate, input_ahead_and_between_steps)
     cr_expect(end_s[1] >= end_s[0], "found %g and %g", end_s[1], end_s[0]);
 }
 
-/* load 0-1, forward 1-4, backward 4-6 and 6-10; the first bucket leaves at 6 and holds up the
+/* load 0-1, forward 1-4, backward 4-6 and 6-10; the first bucket starts at 6 and delays the
  * second. */
 Test(estimate, data_parallel_overlap)
 {
@@ -603,8 +604,8 @@ Test(estimate, slowest_host_sets_the_pace)
     close_case(&c);
 }
 
-/* The sharing by itself: one second and two on one core end at 2 and 3; one that comes and goes in
-   between; one on two hosts. */
+/* Core sharing alone: one second and two on one core end at 2 and 3; one that starts and ends in
+ * between; one on two hosts. */
 Test(estimate, sharing_by_hand)
 {
     ty_sharing sharing = {0};
@@ -716,7 +717,7 @@ Test(estimate, random_plans_on_shared_cores)
         walk_slowly(c.plan, c.program, c.costs, 2, &starts, &ends);
         expect_same(c.timeline, starts, ends, seed, "slow walk");
         cr_expect_geq(time * (1 + 1e-12), busiest_replica(&c) * 2);
-        /* Twice as fast everything: half the time. */
+        /* Twice the speed of everything: half the time. */
         for (uint32_t s = 0; s < c.plan->stage_count; s++)
             for (uint32_t i = 0; i < c.program->stages[s].instruction_count; i++)
                 c.costs->instructions[s][i].seconds *= 0.5;

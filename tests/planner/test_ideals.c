@@ -108,7 +108,7 @@ Test(ideals, merging_keeps_a_part_of_them)
     cr_assert_gt(merged_count, 5, "%u", merged_count);
 }
 
-/* Thirteen operations side by side are more states than tables are made for. */
+/* Thirteen parallel operations have more states than the tables support. */
 Test(ideals, too_many_are_told)
 {
     enum { WIDTH = 13 };

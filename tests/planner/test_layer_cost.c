@@ -1,11 +1,11 @@
-/* ty_layer_cost: kernels by hand, measured times before it, and its errors. */
+/* ty_layer_cost: kernels by hand, precedence of measured times, and its errors. */
 #include "ty_planner.h"
 
 #include <criterion/criterion.h>
 #include <math.h>
 #include <string.h>
 
-/* 1 Tflop/s of which half is reached, 100 GB/s of which 80 % are, 5 us per kernel. */
+/* 1 Tflop/s at 50 %, 100 GB/s at 80 %, 5 us per kernel. */
 static ty_device_type simple_device(void)
 {
     return (ty_device_type){.name = "simple",
@@ -53,7 +53,7 @@ Test(layer_cost, roofline_by_hand)
         /* Bound by arithmetic: 64 x 2 x 1024 x 1024 flop; backward has no gradient of the batch. */
         {"wide", FIRST, 64, 134217728 / 5e11 + 5e-6, 134217728 / 5e11 + 10e-6},
         /* Bound by memory: 1024 x 1024 weights and 2 x 1024 activations of 4 bytes, in one product
-         * each way: there is no gradient of the batch. */
+         * per direction: there is no gradient of the batch. */
         {"one sample", FIRST, 1, (4194304 + 8192) / 8e10 + 5e-6, (4194304 + 8192) / 8e10 + 10e-6},
         {"elementwise", RELU, 64, 64 * 8192 / 8e10 + 5e-6, 1.5 * 64 * 8192 / 8e10 + 5e-6},
         /* 64 x 1024 numbers in, 1024 x 10 weights, 64 x 10 numbers out. */
@@ -78,7 +78,7 @@ Test(layer_cost, roofline_by_hand)
     ty_workload_free(w);
 }
 
-/* Twice the rates and half the overhead make half the time, of every layer of the zoo's shapes. */
+/* Twice the rates and half the overhead halve the time of every layer of the zoo's shapes. */
 Test(layer_cost, narrow_products_by_hand)
 {
     ty_workload *w = small_network();
@@ -103,7 +103,7 @@ Test(layer_cost, narrow_products_by_hand)
     cr_assert_eq(
         ty_layer_cost(w, FIRST, 64, &device, NULL, &forward_s, &backward_s, &provenance, &error),
         TY_OK);
-    /* The batch is made narrow, 3 bytes each number; backward does so twice. */
+    /* The batch is cast to fewer bits, 3 bytes per number; backward does so twice. */
     check_close("forward", forward_s, flop / 2e12 + 3 * 65536 / bytes_per_s + 5e-6);
     check_close("backward", backward_s, flop / 2e12 + 2 * 3 * 65536 / bytes_per_s + 10e-6);
     device.fp8_efficiency = 0; /* not known: as products */
@@ -119,8 +119,8 @@ Test(layer_cost, narrow_products_by_hand)
     ty_workload_free(w);
 }
 
-/* Every kind of the newer families costs the products that it counts: on a device whose memory is
- * never waited for, seconds are flop. */
+/* Every kind of the newer families costs the products that it counts: on a device with unlimited
+ * memory bandwidth, seconds are proportional to flop. */
 Test(layer_cost, newer_layers_cost_their_products)
 {
     enum { SAMPLES = 8 };
@@ -286,8 +286,8 @@ Test(layer_cost, opaque_layers_have_their_own_times)
     cr_assert_eq(provenance, TY_CALIBRATED);
 }
 
-/* One that was never timed is costed by its flop and bytes like any other; one without either is
- * free. */
+/* A kind without measured times is costed by its flop and bytes like any other; one without either
+ * is free. */
 Test(layer_cost, opaque_layers_without_times_have_a_roofline)
 {
     const ty_device_type device = {.name = "d",
@@ -345,9 +345,10 @@ Test(layer_cost, refuses_what_it_cannot_know)
     ty_workload_free(w);
 }
 
-/* ---- Convolutions where the library chooses ------------------------------------------------ */
+/* ---- Convolutions with several library algorithms
+ * ------------------------------------------------ */
 
-/* As the simple device, with 0.4 of the peak in implicit products: 4e11 flop/s, 8e10 bytes/s. */
+/* The simple device, with 0.4 of the peak in implicit products: 4e11 flop/s, 8e10 bytes/s. */
 static ty_device_type choosing_device(void)
 {
     ty_device_type device = simple_device();
@@ -374,15 +375,14 @@ static ty_workload *one_convolution(const window_case *c)
     return finish(b);
 }
 
-/* Times by hand. Half the rate is left to the gradient of as few as 32,000 weights. */
+/* Times by hand. The weight gradient of as few as 32,000 weights runs at half the rate. */
 Test(layer_cost, convolutions_by_hand)
 {
     static const window_case rows[] = {
         /* 2 x 128 x 128 flop for each of 10 x 28 x 28 pixels, 16,384 weights. */
         {"1 x 1", 128, 128, 28, 1, 1, 0, 1, 10, 256901120 / 4e11,
          256901120 / 4e11 * (1 + 48384 / 16384.0)},
-        /* 32 channels leave half of a block idle; in the gradient of the input they are all made.
-         */
+        /* 32 channels leave half of a block idle; the gradient of the input uses all of it. */
         {"narrow", 128, 32, 28, 1, 1, 0, 1, 10, 64225280 / 4e11 * 2,
          64225280 / 4e11 * (1 + 36096 / 4096.0)},
         /* Each of 128 groups computes one channel, with special kernels that are bound by memory
@@ -420,8 +420,8 @@ Test(layer_cost, convolutions_by_hand)
     }
 }
 
-/* The method that is chosen is never slower than plain products, and nothing changes where the rate
- * is not known or numbers have two bytes. */
+/* The chosen algorithm is never slower than plain products, and nothing changes if the rate is
+ * unknown or numbers have two bytes. */
 Test(layer_cost, convolutions_where_there_is_no_choice)
 {
     ty_device_type device = choosing_device(), plain = device;

@@ -1,5 +1,5 @@
-/* Layouts: that no estimate is below its bound, that what a search answers is the best of all of
- * them, and that a pin leaves the rest open. */
+/* Layouts: no estimate is below its bound, a search returns the best of all of them, and a pin
+ * leaves the rest open. */
 #include "../quick.h"
 #include "costing.h"
 #include "layout.h"
@@ -35,8 +35,8 @@ typedef enum scene_kind {
                  * for context parallelism without a pin; CP and EP may be pinned too */
 } scene_kind;
 
-/* A small question, drawn by a seed: a transformer on 1 to 3 hosts of 2 to 8 devices, whose memory
- * is scarce in a third of them. */
+/* A small query from a seed: a transformer on 1 to 3 hosts of 2 to 8 devices, a third of them with
+ * scarce memory. */
 static scene open_scene(scene_kind kind, uint64_t seed, uint32_t pin_one_in)
 {
     static const char *const devices[] = {"a100-sxm4-80gb", "h100-sxm",
@@ -171,7 +171,7 @@ typedef struct outcome {
     double best_s;
 } outcome;
 
-/* All layouts of a question, each estimated. */
+/* All layouts of a query, each estimated. */
 static outcome walk_all(scene *s)
 {
     ty_layouts *layouts = NULL;
@@ -218,8 +218,8 @@ static outcome walk_all(scene *s)
     return o;
 }
 
-/* The answer is as good as the best of all layouts, each estimated by itself; and never above the
- * bound that the search stopped at. */
+/* The answer is as good as the best of all layouts, each estimated separately, and never above the
+ * bound at which the search stopped. */
 static outcome compare_all(scene_kind kind, uint64_t questions)
 {
     uint64_t answered = 0, refused = 0;

@@ -1,5 +1,5 @@
-/* Lowering: orders written out by hand, the number of micro-batches in flight, and on random plans
-   what ty_program_check proves. */
+/* Lowering: orders written by hand, the number of in-flight micro-batches, and the proof of
+ * ty_program_check on random plans. */
 #include "lowering.h"
 #include "plans.h"
 
@@ -16,7 +16,7 @@ static const char *const letters[TY_OP_COUNT] = {
 };
 
 /* Letter, > or < for a transfer to the next or previous stage's direction, micro-batch or bucket,
-   [layers] of a backward and a recompute, and after @ the instructions it waits for. */
+ * [layers] of a backward and a recompute, and after @ the instructions it waits for. */
 static void add_instruction(ty_text *line, const ty_instruction *instruction, bool has_waits)
 {
     const char *direction = instruction->direction == TY_ACTIVATION ? ">" : "<";
@@ -275,7 +275,7 @@ Test(lower, frozen_layers_are_not_updated)
     ty_plan *plan = make_plan(&shape);
     ty_program *program;
 
-    /* Transfer learning: the first two layers are frozen, so their buckets go. */
+    /* Transfer learning: the first two layers are frozen, so they have no buckets. */
     plan->workload->layers[0].is_frozen = plan->workload->layers[1].is_frozen = true;
     plan->bucket_count = 2;
     cr_assert_eq(ty_workload_digest(plan->workload, &plan->workload_digest, NULL), TY_OK);

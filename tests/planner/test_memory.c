@@ -124,7 +124,7 @@ Test(memory, pipeline)
                            .optimizer_bytes = 32,
                            .activation_bytes = 5 * ((12 + 16) + 8),
                            .communication_bytes = 5 * (1 + 2) * 12});
-    s->plan.staleness = 2; /* a set that is made and two that are under way */
+    s->plan.staleness = 2; /* one set in use and two in flight */
     check(s, 1, "late gradients",
           &(ty_memory_use){.parameter_bytes = 32,
                            .gradient_bytes = 3 * 32,
@@ -303,7 +303,7 @@ Test(memory, room_that_layers_of_a_stage_share)
 
 /* ---- Recomputing, buckets ---- */
 
-/* Recompute pays where inner tensors are large against the boundaries. */
+/* Recomputation pays if inner tensors are large compared with the boundaries. */
 Test(memory, recompute_saves_on_real_networks)
 {
     setting *s;
@@ -391,8 +391,7 @@ Test(memory, tied_copy)
     free_setting(s);
 }
 
-/* The bound of the search, summed over the layers of a stage, is below the activations of the
- * stage. */
+/* The search's bound, summed over the layers of a stage, is below the activations of the stage. */
 Test(memory, least_slots_bound_every_stage)
 {
     static const char *const networks[] = {"lenet", "resnet18", "gpt-tiny", "t5-small"};
@@ -514,7 +513,7 @@ Test(memory, of_a_layer_as_korthikanti_have_it)
          TY_PRECISION_BF16},
         /* Without dropout masks, and with attention that stores no scores. */
         {{.tensor_parallel = 1}, 34 - 2, "megatron", TY_PRECISION_BF16},
-        /* Less what two norms and the activation function make. */
+        /* Without the outputs of two norms and of the activation function. */
         {{.tensor_parallel = 1, .recompute = TY_RECOMPUTE_ELEMENTWISE},
          32 - 2 - 2 - 8,
          "maxtext",

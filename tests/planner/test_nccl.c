@@ -1,5 +1,4 @@
-/* The model of NCCL against figures worked out by hand from its tables, and against what its logs
- * print. */
+/* The model of NCCL against figures computed by hand from its tables, and against its logs. */
 #include "ty_planner.h"
 
 #include <criterion/criterion.h>
@@ -366,7 +365,7 @@ Test(nccl, calls_in_a_queue)
     }
 }
 
-/* GPUs whose names say what NCCL runs on. */
+/* GPUs whose names determine NCCL's hardware tables. */
 Test(nccl, devices)
 {
     static const char *const known[] = {"h800-sxm", "h20",      "gh200",        "b300",
@@ -450,7 +449,7 @@ Test(nccl, one_collective)
         {"dgx1-v100",
          {.kind = TY_ALL_REDUCE, .ranks = 8, .algorithm = NULL},
          1 << 28,
-         true}, /* 22 GB/s a link, but 20 here */
+         true}, /* 22 GB/s per link, but 20 here */
     };
     static const ty_collective_question refused[] = {
         {.kind = TY_ALL_REDUCE, .ranks = 1, .algorithm = NULL},
@@ -585,7 +584,7 @@ Test(exchanges, parameter_servers_of_unequal_parts)
     s.largest_share = 1;
     cr_assert_eq(ty_parameter_server_seconds(&s, 1000, &seconds, NULL), TY_OK);
     cr_expect_float_eq(seconds, 2 * (0.5 + 4 * 1000 / 250.0), 1e-12);
-    s.largest_share = 0.3; /* less than each of three has at least */
+    s.largest_share = 0.3; /* less than the minimum for each of three */
     cr_expect_eq(ty_parameter_server_seconds(&s, 1000, &seconds, NULL), TY_EINVAL);
     s.largest_share = 1.5;
     cr_expect_eq(ty_parameter_server_seconds(&s, 1000, &seconds, NULL), TY_EINVAL);

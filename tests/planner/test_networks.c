@@ -28,7 +28,7 @@ static const char *const clusters[] = {
     "8x p100-server",
 };
 
-/* A cluster, whose links of one host may be a tenth as wide. */
+/* A cluster whose links of one host may have a tenth of the bandwidth. */
 static ty_cluster *open_cluster(const char *text, bool is_impaired, uint64_t *state)
 {
     ty_cluster *cluster = NULL;
@@ -70,7 +70,7 @@ static ty_cluster *open_cluster(const char *text, bool is_impaired, uint64_t *st
     return cluster;
 }
 
-/* Devices side by side with a stride, or any that differ. */
+/* Devices with a stride, or any distinct ones. */
 static uint32_t random_group(const ty_cluster *cluster, uint64_t *state, uint32_t *devices)
 {
     const uint32_t all = ty_cluster_device_count(cluster);

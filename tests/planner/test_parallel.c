@@ -10,8 +10,8 @@
 #include <stdio.h>
 #include <string.h>
 
-/* 64 tokens of 16 features; attention of 8 heads of 4, 2 for keys; 8 experts of 32 features, gated,
- * two a token; 32 words. */
+/* 64 tokens of 16 features; attention of 8 heads of 4, 2 for keys; 8 gated experts of 32 features,
+ * two per token; 32 words. */
 enum {
     TOKENS = 64,
     FEATURES = 16,
@@ -277,7 +277,7 @@ Test(ranks, tensor_ranks_divide_what_they_must)
         uint32_t ranks;
         bool divides_sequence;
         const char *message; /* NULL: can be sharded */
-        const char *run;     /* the worker's, where a plan may be made */
+        const char *run;     /* the worker's message, if a plan is possible */
     } rows[] = {
         {"gpt2", 12, false, NULL, NULL},
         {"gpt2", 8, false, "has heads 12, expected a divisor of it", NULL},

@@ -1,4 +1,4 @@
-/* The partitioner against brute force, its documented ties, its errors, and its speed. */
+/* The partitioner against brute force, its documented tie-breaking, its errors, and its speed. */
 #include "ty_planner.h"
 
 #include <criterion/criterion.h>
@@ -17,7 +17,7 @@ typedef struct chain {
     double layer_s[MOST_LAYERS], transfer_s[MOST_LAYERS + 1];
     uint32_t cuts[MOST_LAYERS];
     double parameters[MOST_LAYERS];
-    double memory; /* that fits allows a stage; 0: everything fits */
+    double memory; /* that fits a stage; 0: everything fits */
     bool has_fixed;
     uint32_t fixed[MOST_DEVICES]; /* replicas per stage */
 } chain;
@@ -49,7 +49,7 @@ static double exchange_s(void *context, uint32_t first, uint32_t count, uint32_t
     return sum(c->parameters, first, count) * (replicas - 1);
 }
 
-/* Earlier stages hold more micro-batches in flight. */
+/* Earlier stages have more in-flight micro-batches. */
 static bool fits(void *context, uint32_t first, uint32_t count, uint32_t replicas,
                  uint32_t stages_after)
 {

@@ -57,7 +57,7 @@ Test(priority, programs_keep_to_the_order)
             const ty_instruction *in = &list->instructions[i];
             if (in->op == TY_OP_COLLECTIVE && in->phase == 0)
                 cr_expect_eq(in->bucket, plan->exchange_order[next++]);
-            if (in->op == TY_OP_UPDATE) /* of the first layer first */
+            if (in->op == TY_OP_UPDATE) /* first layer first */
                 cr_expect_eq(in->bucket, plan->bucket_count - ++updated);
             if (in->op == TY_OP_FORWARD && forward < plan->bucket_count) {
                 cr_expect_eq(in->first_layer, forward);
@@ -293,7 +293,7 @@ static ty_plan *search(const ty_workload *workload, const ty_cluster *cluster, c
     return plan;
 }
 
-/* Step time over that of the best of all orders, at most: with the planner's order, and with the
+/* Maximum step time relative to the best of all orders: with the planner's order, and with the
  * first layers first (docs/design/parallelism.md). */
 #define FARTHEST 1.01
 #define FARTHEST_FRONT 1.25

@@ -1,4 +1,4 @@
-/* Recomputing in segments: where they begin, what a program makes of them, what it costs. */
+/* Recomputation in segments: their starts, their instructions in a program, their cost. */
 #include "ty_planner.h"
 #include "ty_workloads.h"
 
@@ -28,7 +28,7 @@ Test(recompute, blocks_of_networks)
     } rows[] = {
         {"mlp", "0 | 5"},
         {"lenet", "0 | 5"},
-        {"gpt-tiny", "0 7 13 19 | 25"}, /* embedding with the first block */
+        {"gpt-tiny", "0 7 13 19 | 25"}, /* embedding together with the first block */
         {"resnet18", "0 11 18 27 34 43 50 59 | 68"},
         {"vgg16", "0 5 10 14 19 24 28 | 34"},
         {"gnmt-8", "0 5 7 9 12 14 16 | 20"},
@@ -85,7 +85,7 @@ Test(recompute, segments_of_ranges)
     ty_workload_free(w);
 }
 
-/* Of linear and convolution layers every other one of a block, of attention and mlp the first. */
+/* Every second linear and convolution layer of a block; for attention and mlp the first product. */
 Test(recompute, products_that_are_kept)
 {
     ty_workload *w = NULL;
@@ -166,8 +166,9 @@ Test(recompute, norms_and_activation_functions)
     } rows[] = {
         /* embedding, norm, attention, add, norm, mlp, add, ...; norm, linear, loss */
         {"gpt-tiny", {0, 28, TY_RECOMPUTE_ELEMENTWISE, 0}, "NAnNAfNAnNAfNAnNAfNAnNAfNANN"},
-        {"gpt-tiny", {7, 6, TY_RECOMPUTE_ELEMENTWISE, 0}, "AnNAfn"}, /* the last sum is sent on */
-        /* rectifiers lie in what conv2d and linear make */
+        {"gpt-tiny", {7, 6, TY_RECOMPUTE_ELEMENTWISE, 0}, "AnNAfn"}, /* the last sum is sent to the
+                                                                      * next stage */
+        /* relus work in place on the outputs of conv2d and linear */
         {"lenet", {0, 9, TY_RECOMPUTE_ELEMENTWISE, 0}, "NNNNNNNNN"},
         {"resnet18", {0, 7, TY_RECOMPUTE_ELEMENTWISE, 0}, "NAANNAA"}, /* conv2d, norm, relu, ... */
     };

@@ -1,6 +1,6 @@
 /*
- * Scenarios: every one of the zoo from its file to a simulated plan, and what sets each apart
- * against its price by hand.
+ * Scenarios: each one of the zoo from its file to a simulated plan, and its distinguishing cost by
+ * hand.
  */
 #include "ty_planner.h"
 #include "ty_simulate.h"
@@ -10,7 +10,7 @@
 #include <math.h>
 #include <string.h>
 
-typedef struct scene { /* a plan and what follows from it */
+typedef struct scene { /* a plan and its program, costs and prediction */
     ty_cluster *cluster;
     ty_plan *plan;
     ty_program *program;
@@ -25,7 +25,7 @@ static ty_workload *open_workload(const char *name)
     return workload;
 }
 
-/* Uncompressed, in one stage if `stages` is 1. */
+/* Uncompressed; in one stage if `stages` is 1. */
 static scene plan_of(const ty_workload *workload, const char *cluster, uint32_t stages)
 {
     ty_plan_options options = ty_plan_options_default();
@@ -245,7 +245,7 @@ Test(scenarios, local_steps_divide_the_exchange)
     cr_assert_eq(ty_collective_cost(TY_ALL_REDUCE, TY_RING, 16, 4 * 1663370, bandwidth, latency,
                                     &exchange, NULL),
                  TY_OK);
-    w->global_batch = 10; /* one phone with as many samples */
+    w->global_batch = 10; /* one phone with the same number of samples */
     alone_s = step_of("alone", "1x phone-lte", w);
     w->global_batch = 160;
     for (uint32_t k = 2; k <= 300; k *= 5) {
@@ -460,8 +460,7 @@ Test(scenarios, actors_take_turns_or_overlap)
     }
 }
 
-/* As measured, whatever the layers take; without a measurement 300 passes of one step of all 64
- * robots. */
+/* As measured, for any layers; without a measurement 300 passes of one step of all 64 robots. */
 Test(scenarios, playing_is_measured_whole)
 {
     scene s = plan_of_actors("1x p100-server", 2, 0, 16);
@@ -490,7 +489,7 @@ Test(scenarios, playing_is_measured_whole)
     scene_clear(&s);
 }
 
-/* Several of both: no cable is shared by messages that are under way together. */
+/* Several of both: concurrent messages share no cable. */
 Test(scenarios, actors_of_several_learners)
 {
     for (uint32_t lag = 0; lag <= 1; lag++) {

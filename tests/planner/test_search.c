@@ -172,7 +172,7 @@ static void expect_good_plan(const ty_plan *plan, const ty_cluster *cluster)
 /* Models above this do not fit 16 devices of 16 GB with their optimizer states and activations. */
 #define LARGEST_PARAMETER_BYTES 2000000000u
 
-/* Visits every model of the zoo that fits, on every cluster, in the quick form on one of them. */
+/* Visits every model of the zoo that fits, on every cluster; in the quick form on one of them. */
 static void each_question(void (*visit)(const ty_workload *, const ty_cluster *))
 {
     char **names = NULL;
@@ -200,7 +200,7 @@ static void each_question(void (*visit)(const ty_workload *, const ty_cluster *)
     cr_assert_geq(visited, 6);
 }
 
-/* The first word of a row up to its details: what it calls its strategy. */
+/* The first word of a row up to its details: the name of its strategy. */
 static size_t strategy_length(const char *name)
 {
     const char *details = strstr(name, " x "); /* ", 16 x 32" */
@@ -345,7 +345,7 @@ Test(search, fixed_options_are_honoured)
                          plan->stages[s].replicas);
             cr_expect_str_eq(text, o.replicas);
         }
-        /* A bucket is closed once it is that large: all but the last one are. */
+        /* A bucket is closed once it has this size: all but the last one have it. */
         for (uint32_t b = 0; o.bucket_bytes > 0 && b + 1 < plan->bucket_count; b++)
             cr_expect_geq(plan->buckets[b].gradient_bytes, o.bucket_bytes, "%s", rows[i].name);
         cr_expect(o.bucket_bytes != 1u << 30 || plan->bucket_count == 1, "%s", rows[i].name);
@@ -364,8 +364,8 @@ Test(search, fixed_options_are_honoured)
     ty_workload_free(vgg);
 }
 
-/* lossy compression is the user's to allow, and fp16 has to promise something */
-/* Whatever software is named, its plan is one that it can run; and what it cannot is refused. */
+/* the user must allow lossy compression, and fp16 must be expected to help */
+/* For every named framework, the plan is one that it can run; unsupported ones are refused. */
 Test(search, stacks_get_what_they_can_run)
 {
     static const char *const networks[] = {"vgg16", "gpt2"};
@@ -498,7 +498,7 @@ Test(search, nonsense_is_refused)
     ty_workload_free(mlp);
 }
 
-/* ---- Everything that can be enumerated --------------------------------------------------- */
+/* ---- Exhaustive enumeration --------------------------------------------------- */
 
 typedef struct enumeration {
     const ty_plan *chain;
@@ -705,7 +705,7 @@ Test(search, too_late_for_the_memory_is_told)
     ty_workload_free(vgg);
 }
 
-/* A batch whose only divisors do not suit the devices. */
+/* A batch whose divisors do not match the number of devices. */
 Test(search, no_division_is_told)
 {
     random_numbers numbers = {4};
@@ -780,7 +780,7 @@ Test(search, interrupted_search_without_a_fit_ends)
 
 /* ---- Simulated finalists ----------------------------------------------------------------- */
 
-/* A simulator for which everything but GPipe takes twice as long, and which counts. */
+/* A simulator in which everything but GPipe takes twice as long, and which counts calls. */
 static ty_status prefer_gpipe(void *context, const ty_plan *plan, const ty_program *program,
                               const ty_costs *costs, ty_step_summary *summary, ty_error *error)
 {
@@ -859,7 +859,7 @@ Test(search, the_simulator_has_the_last_word)
 typedef struct simulations {
     char strategies[8][256];
     uint32_t count;
-    double factor; /* of the estimate; 0: it takes too long */
+    double factor; /* relative to the estimate; 0: it takes too long */
 } simulations;
 
 static ty_status by_factor(void *context, const ty_plan *plan, const ty_program *program,
@@ -884,7 +884,7 @@ static void keep_line(void *context, const char *line)
 }
 
 /* One simulation, of the answer, unless it makes the answer slower than another estimate; no layout
- * twice; and an estimate where it takes too long. */
+ * twice; and an estimate if simulation takes too long. */
 Test(search, simulates_its_answer)
 {
     static const double factors[] = {1.0, 1.5, 0.0};
@@ -1280,7 +1280,7 @@ Test(search, crossover_is_where_exchanges_are_equal)
     ty_workload_free(vgg);
 }
 
-/* ---- Devices that stay idle ------------------------------------------------------------------ */
+/* ---- Idle devices ------------------------------------------------------------------ */
 
 static double best_step_s(const char *workload, const char *cluster_text, bool may_idle,
                           uint32_t *idle)
@@ -1337,12 +1337,12 @@ Test(search, more_hosts_are_never_slower)
             last_s = step_s;
         }
     }
-    cr_expect_gt(plans_with_idle, 10); /* else nothing was put to the test */
+    cr_expect_gt(plans_with_idle, 10); /* otherwise nothing was tested */
     cr_expect_gt(best_step_s("mlp", "2x dgx-a100", false, &idle),
                  best_step_s("mlp", "1x dgx-a100", false, &idle));
 }
 
-/* Half of the cluster's hosts have other devices: no layout is for both. */
+/* Half of the cluster's hosts have other devices: no layout suits both. */
 Test(search, unlike_hosts_may_be_left_out)
 {
     ty_workload *llama = open_workload("llama-2-7b");
@@ -1350,7 +1350,7 @@ Test(search, unlike_hosts_may_be_left_out)
     ty_plan_options options = ty_plan_options_default();
     ty_plan *plan;
 
-    ty_workload_set_precision(llama, TY_PRECISION_BF16); /* which the V100s are slow in */
+    ty_workload_set_precision(llama, TY_PRECISION_BF16); /* which is slow on the V100s */
     options.may_idle = true;
     plan = search(llama, cluster, &options);
     cr_expect_gt(plan->idle_devices, 0);

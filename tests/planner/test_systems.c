@@ -1,4 +1,4 @@
-/* Presets: each plans as its system would, and what it plans is a plan. */
+/* Presets: each plans as its system would, and the plans are valid. */
 #include "ty_planner.h"
 
 #include <criterion/criterion.h>
@@ -7,7 +7,7 @@
 typedef struct rule {
     const char *system;
     bool is_whole;     /* data parallel */
-    bool has_schedule; /* of `schedule` where it has stages */
+    bool has_schedule; /* of `schedule`, if it has stages */
     ty_schedule schedule;
     bool has_algorithm; /* of `algorithm` for gradients */
     ty_algorithm algorithm;
@@ -72,7 +72,7 @@ Test(systems, plan_as_they_would)
     ty_workload_free(vgg);
 }
 
-/* One all-reduce a layer against buckets of everything: baidu-ring has more buckets than bigdl. */
+/* One all-reduce per layer against large buckets: baidu-ring has more buckets than bigdl. */
 Test(systems, fuse_as_they_would)
 {
     ty_workload *vgg = NULL;

@@ -91,7 +91,7 @@ typedef struct division {
     const char *fix;
     uint64_t elements[BAGS]; /* of the fullest rank */
     uint64_t own_indices, own_numbers;
-    /* Of a micro-batch of 16: indices, vectors, and their gradients. */
+    /* Per micro-batch of 16: indices, vectors, and their gradients. */
     struct {
         ty_collective_kind kind;
         uint64_t bytes;
@@ -116,7 +116,7 @@ Test(tables, ranks_have_their_part_and_exchange_it_once_a_pass)
         {"pp=1,dp=4,ep=2,tables=table,micro_batch=16",
          {0, 0, 40 * FEATURES, 0},
          3,            /* the other rank looks up one row in each of three tables */
-         3 * FEATURES, /* and makes as many vectors */
+         3 * FEATURES, /* and computes as many vectors */
          {{TY_ALL_TO_ALL, 16 * 3 * 4}, {TY_ALL_TO_ALL, 16 * 3 * FEATURES * 4}},
          {TY_ALL_TO_ALL, 16 * 3 * FEATURES * 4}},
     };
@@ -287,7 +287,7 @@ Test(tables, what_is_asked_for_is_planned_or_refused)
 {
     static const struct {
         const char *fix, *message; /* NULL: planned */
-        ty_table_shard shard;      /* as this, if one is named */
+        ty_table_shard shard;      /* this one, if it is named */
         uint32_t ranks;
     } rows[] = {
         {"ep=4,tables=row", NULL, TY_TABLES_ROW, 4},

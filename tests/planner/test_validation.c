@@ -132,7 +132,7 @@ Test(records, validation_survives_every_lack_of_memory)
             break;
         }
         ty_validation_free(v);
-        step = n < 200 ? 1 : 37; /* the workload and the cluster make thousands */
+        step = n < 200 ? 1 : 37; /* the workload and the cluster make thousands of them */
         cr_assert_lt(n, 1000000);
     }
     unlink(path);
@@ -206,7 +206,7 @@ Test(scores, by_hand)
     check_near(s.mean_regret, 1, 1e-12, "100 is chosen, 200 was to be had");
 }
 
-/* Pairs, one by one, of random rows; and the regret by looking at every group. */
+/* Pairs of random rows, one by one; and the regret by evaluating every group. */
 Test(scores, brute_force)
 {
     srand(5);

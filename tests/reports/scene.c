@@ -38,7 +38,7 @@ static double usual_start(uint32_t step, uint32_t index)
     return step + 0.01 * index;
 }
 
-/* The send of a receive, looked for from the definition of a match. */
+/* The send of a receive, found from the definition of a match. */
 static double sent_at(const scene *s, uint32_t stage_replica, uint32_t step,
                       const ty_instruction *receive)
 {
@@ -62,7 +62,7 @@ static double arrival(const scene *s, uint32_t stage_replica, uint32_t step, uin
     return usual_start(step, index) + 1e-3 * (ty_plan_stage_replica_count(s->plan) - stage_replica);
 }
 
-/* When the last member of a bucket comes to its collective. */
+/* Time at which the last member of a bucket reaches its collective. */
 static double met_at(const scene *s, uint32_t step, uint32_t bucket, uint32_t phase)
 {
     const uint32_t stages[2] = {s->plan->buckets[bucket].stage,
@@ -72,7 +72,7 @@ static double met_at(const scene *s, uint32_t step, uint32_t bucket, uint32_t ph
     for (int k = 0; k < 2 && stages[k] != TY_NO_STAGE; k++)
         for (uint32_t i = 0; i < s->program->stages[stages[k]].instruction_count; i++) {
             const ty_instruction *in = &s->program->stages[stages[k]].instructions[i];
-            uint32_t first = ty_plan_first_replica(s->plan, stages[k]); /* of its stage the last */
+            uint32_t first = ty_plan_first_replica(s->plan, stages[k]); /* the last of its stage */
             if (in->op == TY_OP_COLLECTIVE && in->bucket == bucket && in->phase == phase)
                 last_s = fmax(last_s, arrival(s, first, step, i));
         }

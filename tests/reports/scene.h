@@ -35,13 +35,13 @@ double scene_two_ms(uint32_t stage_replica, uint32_t step, uint32_t index,
 double scene_slowing(uint32_t stage_replica, uint32_t step, uint32_t index,
                      const ty_instruction *in);
 
-/* A run of the plan with that timeline, which it takes over; ten steps of falling loss. */
+/* A run of the plan with that timeline, which it takes over; ten steps with falling loss. */
 ty_run *scene_run(const scene *s, ty_timeline *timeline);
 
-/* A prediction, memory and candidates, with which the plan still passes ty_plan_check. */
+/* A prediction, memory and candidates with which the plan still passes ty_plan_check. */
 void scene_predict(scene *s);
 
-/* A report and its JSON document. The HTML passed the checks that hold for every report. */
+/* A report and its JSON document. The HTML passed the checks for every report. */
 typedef struct scene_page {
     char *html;
     ty_json_document *parsed;

@@ -1,4 +1,4 @@
-/* Comparisons of timelines whose every duration is known by rule. */
+/* Comparisons of timelines with known durations of all instructions. */
 #include "scene.h"
 
 #include <criterion/criterion.h>
@@ -69,8 +69,8 @@ static void expect_rows(const scene *s, const ty_comparison *c)
                      "every instruction is in one row");
 }
 
-/* Receives begin up to 300 ms before their sends, collectives up to 12 ms before their last
- * member: had any of this waiting been counted, no median would be 2 ms. */
+/* Receives begin up to 300 ms before their sends, collectives up to 12 ms before their last member.
+ * If any of this waiting counted, no median would be 2 ms. */
 Test(compare, medians_without_waiting)
 {
     for (size_t i = 0; i < toy_spec_count; i++) {
@@ -83,7 +83,7 @@ Test(compare, medians_without_waiting)
         cr_assert_eq(ty_compare(s.plan, s.program, predicted, run, &c, &error), TY_OK, "%s",
                      error.message);
         expect_rows(&s, c);
-        /* Steps begin every second; the measured ones get longer by 1 ms each. */
+        /* Steps begin every second; each measured one is 1 ms longer than the previous one. */
         cr_expect(is_close(c->predicted.step_time_s, 1));
         cr_expect(is_close(c->measured.step_time_s, 1.001), "found %.12g", c->measured.step_time_s);
         cr_expect(is_close(c->step_time_error, 1 / 1.001 - 1));

@@ -94,7 +94,7 @@ static uint32_t shown_of(const scene *s, const ty_timeline *timeline)
     return shown;
 }
 
-/* Items of the timeline that are predicted or measured, and how many of them waited. */
+/* Items of the timeline that are predicted or measured, and the number of those that waited. */
 static uint32_t items_of(const scene_page *page, double is_measured, uint32_t *waiting)
 {
     const ty_json *items = scene_at(page, "timeline/items");
@@ -125,7 +125,7 @@ Test(html, predicted_and_measured_instructions)
         shown_of(&t.s, t.simulated); /* of at most 8 stage replicas: all */
     uint32_t waiting;
 
-    /* Every instruction takes some time, so each has its bar in both. */
+    /* Every instruction has a duration, so each has its bar in both. */
     cr_expect_gt(instructions, 20);
     cr_expect_eq(items_of(&page, 0, &waiting), instructions);
     cr_expect_gt(waiting, 0);
@@ -213,7 +213,7 @@ Test(html, hostile_names)
     snprintf(t.comparison->measured.limited_by, sizeof t.comparison->measured.limited_by, "%s",
              HOSTILE);
     in.title = in.command = HOSTILE;
-    page = scene_page_of(&in); /* checks that nothing ends a script, style or title early */
+    page = scene_page_of(&in); /* checks that no content ends a script, style or title early */
     cr_expect_eq(scene_count(page.html, "<img"), 0);
     cr_expect_eq(scene_count(page.html, "&lt;/script&gt;&lt;b&gt;"), 2, "title and heading");
     for (size_t i = 0; i < sizeof paths / sizeof paths[0]; i++)
@@ -222,7 +222,7 @@ Test(html, hostile_names)
     story_clear(&t);
 }
 
-/* A plan without prediction, a run that diverged, one that recorded nothing. */
+/* A plan without prediction, a run that diverged, one without recorded data. */
 Test(html, missing_figures)
 {
     story t = tell("pipeline");
@@ -254,8 +254,7 @@ Test(html, missing_figures)
     story_clear(&t);
 }
 
-/* A plan that came without a simulation has the step time of the one that was made for the
- * report. */
+/* A plan without a simulation has the step time of the one made for the report. */
 Test(html, one_step_time)
 {
     story t = tell("pipeline");
@@ -344,8 +343,8 @@ Test(html, stages_that_are_alike)
     story_clear(&t);
 }
 
-/* Nothing in style and script fetches anything; the name of SVG is an address that is not fetched.
- * What may run is named by its hash. */
+/* No style or script loads anything; the SVG namespace is an address that is not loaded. A hash
+ * names the script that may run. */
 Test(html, template_is_self_contained)
 {
     static const char *const parts[] = {ty_report_template, ty_report_style, ty_report_script};

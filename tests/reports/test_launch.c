@@ -1,4 +1,4 @@
-/* Launch files of every shape of plan, for every target: files or a reason, whatever happens. */
+/* Launch files of every shape of plan, for every target: files or a reason, always. */
 #include "../../reports/launch/launch.h"
 #include "scene.h"
 
@@ -132,7 +132,7 @@ Test(launch, priority_is_the_worker_s)
 Test(launch, late_gradients_are_the_worker_s)
 {
     launch_scene s = open_scene("data parallel", "32x p100-server");
-    uint32_t started = 0; /* mpirun and slurm place what is anywhere */
+    uint32_t started = 0; /* mpirun and slurm can place any layout */
     const char *target;
 
     ((ty_plan *)s.input.plan)->staleness = 2;
@@ -143,7 +143,7 @@ Test(launch, late_gradients_are_the_worker_s)
         if (ty_launch_needs_job(target)) {
             started += status == TY_OK;
             cr_expect_null(strstr(error.message, "late"), "%s: %s", target, error.message);
-        } else if (strcmp(target, "nccl-tuner") == 0) { /* starts nothing, whenever it comes */
+        } else if (strcmp(target, "nccl-tuner") == 0) { /* starts no ranks, at any time */
             cr_expect_eq(status, TY_OK, "%s: %s", target, error.message);
         } else {
             cr_expect_eq(status, TY_EUNSUPPORTED, "%s", target);
@@ -180,7 +180,7 @@ Test(launch, names_cannot_leave_comments)
     close_scene(&s);
 }
 
-/* ---- Whatever is called whatever ----------------------------------------------------------- */
+/* ---- Names with any characters --------------------------------------------------------------- */
 
 static const char *const hostile[] = {"'",
                                       "''",
@@ -236,7 +236,7 @@ static const char *const hostile[] = {"'",
                                       "\x1b[2J"};
 enum { HOSTILE_COUNT = sizeof hostile / sizeof hostile[0], CONTROL_COUNT = 0x9f };
 
-/* The texts above, then each control by itself. */
+/* The texts above, then each control character separately. */
 static const char *hostile_text(size_t index, char room[32])
 {
     const unsigned code = (unsigned)(index - HOSTILE_COUNT) + 1;
@@ -280,7 +280,7 @@ static const char *root_value(yaml_document_t *d, const char *key)
     return "";
 }
 
-/* Whether a scalar anywhere in the document is this text. */
+/* Whether any scalar in the document is this text. */
 static bool has_scalar(yaml_document_t *d, const char *text)
 {
     yaml_node_t *node;
@@ -465,8 +465,7 @@ Test(launch, lists_of_names)
     ty_free(names);
     for (size_t i = 0; i < sizeof bad / sizeof bad[0]; i++)
         cr_assert_eq(ty_host_names(bad[i], 3, &names, &error), TY_EINVAL, "%s", bad[i]);
-    cr_assert_eq(ty_host_names("3", 2, &names, &error),
-                 TY_EINVAL); /* how many, in place of names */
+    cr_assert_eq(ty_host_names("3", 2, &names, &error), TY_EINVAL); /* a count in place of names */
     cr_assert_not_null(strstr(error.message, "expected 2, one for each host, as in node[1-2]"),
                        "%s", error.message);
 }

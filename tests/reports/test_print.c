@@ -212,7 +212,7 @@ Test(print, how_sure_a_prediction_is)
         cr_expect_str_eq(text.data, rows[i].says);
         ty_text_clear(&text);
     }
-    /* Rates that the framework was measured to reach on one generation. */
+    /* Measured rates of the framework on one generation. */
     stack.provenance = TY_MEASURED;
     stack.fitted_count = stack.judged_count = 0;
     stack.on = &hopper;

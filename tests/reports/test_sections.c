@@ -111,7 +111,7 @@ static ty_report_input report_of(const given *g)
     return (ty_report_input){.documents = &g->document, .document_count = 1};
 }
 
-/* A document, and a text or a number that the report has of it. */
+/* A document, and a text or a number that the report shows from it. */
 static const struct document_case {
     const char *text, *path, *shown;
     double number;
@@ -209,7 +209,7 @@ Test(documents, bad_ones_are_refused)
     }
 }
 
-/* Without memory every document is refused as such, and nothing of the page remains. */
+/* Without memory every document is refused with that reason, and no part of the page remains. */
 Test(documents, survive_failing_allocations)
 {
     for (size_t i = 0; i < sizeof document_cases / sizeof document_cases[0]; i++) {

@@ -27,7 +27,8 @@ memory_use memory_watched(void);
  * @param do_all later ones fail, too (always so with a sanitizer)
  */
 void memory_fail(long countdown, bool do_all);
-/** Whether one has failed since. Always true with a sanitizer, where it is not known. */
+/** Whether an allocation has failed since. Always true with a sanitizer, since it cannot be
+ * known. */
 bool memory_has_failed(void);
 
 #endif

@@ -1,7 +1,7 @@
 /* Every reader and writer of workloads/ and topologies/, with the n-th allocation failing, for all
- * n (in the quick form for the first fifty, then for each a fiftieth further): the project's,
- * libxml2's, libyaml's, cJSON's, zlib's, igraph's and the C library's alike. What comes out is
- * TY_ENOMEM; nothing is leaked, and no file is left half written. */
+ * n (in the quick form for the first fifty, then at each following fiftieth): the project's,
+ * libxml2's, libyaml's, cJSON's, zlib's, igraph's and the C library's alike. The result is
+ * TY_ENOMEM; nothing is leaked, and no partial file is left. */
 #include "../quick.h"
 #include "failing_malloc.h"
 #include "gunzip.h"
@@ -79,8 +79,7 @@ static char *text_of(const outcome *o)
     return out;
 }
 
-/* TY_ENOMEM, or all that comes without failures: what is lost may be a hint of a message at most.
- */
+/* TY_ENOMEM, or the same result as without failures; only a hint in a message may be missing. */
 static void check_outcome(const trial *t, long n, ty_status status, const ty_error *error,
                           const outcome *o, const char *whole)
 {
@@ -101,7 +100,7 @@ static long try_all(attempt_function attempt, const trial *t, bool do_all)
 {
     ty_error error = {0};
     outcome o = {0};
-    ty_status status = attempt(t, &o, &error); /* libraries allocate once for good */
+    ty_status status = attempt(t, &o, &error); /* one-time allocations of libraries */
     char *whole;
     long n = 0;
     bool has_failed = true;
@@ -131,7 +130,7 @@ static long try_all(attempt_function attempt, const trial *t, bool do_all)
     return n;
 }
 
-/* Returns how many allocations there are. */
+/* Returns the number of allocations. */
 static long survive(attempt_function attempt, const trial *t)
 {
     long alone = try_all(attempt, t, false);
@@ -479,7 +478,7 @@ Test(allocation, cluster_findings)
     ty_cluster_free(cluster);
 }
 
-/* ---- Files that are written -------------------------------------------------------------- */
+/* ---- Written files -------------------------------------------------------------- */
 
 /* The folder contains exactly that file or nothing: no temporary and no truncated file. */
 static void check_folder(const char *folder, const char *file, size_t length, bool is_there,

@@ -1,5 +1,5 @@
-/* Files made to hurt: each is refused in words, in little memory (and, by the test's time limit, in
- * little time). */
+/* Hostile files: each is refused with a message, in little memory (and, by the test's time limit,
+ * in little time). */
 #include "failing_malloc.h"
 #include "import.h"
 #include "ty_topologies.h"
@@ -17,9 +17,9 @@
 
 enum {
     DEPTH = 1000000,
-    MOST_PER_BYTE = 40,        /* of the file, that a reader may take */
+    MOST_PER_BYTE = 40,        /* bytes of memory per byte of the file */
     MOST_AT_LEAST = 24 << 20,  /* the catalogue and the libraries' caches */
-    MOST_UNPACKED = 320 << 20, /* TY_GUNZIP_LIMIT and what goes with it */
+    MOST_UNPACKED = 320 << 20, /* TY_GUNZIP_LIMIT and related memory */
     BOMB_BLOCKS = 10000,       /* of 1 MiB */
 };
 
@@ -186,7 +186,7 @@ Test(attacks, samples_are_read)
     }
 }
 
-/* UTF-16 in both orders, with the mark and without. */
+/* UTF-16 in both byte orders, with and without the mark. */
 Test(attacks, utf_16)
 {
     for (size_t i = 0; i < SAMPLE_COUNT; i++) {
@@ -220,7 +220,7 @@ Test(attacks, nul)
     }
 }
 
-/* A byte that no UTF-8 has, at every place: read as something or refused, with text in the
+/* A byte that UTF-8 never contains, at every location: accepted or refused, with text in the
  * message. */
 Test(attacks, invalid_utf_8)
 {
@@ -279,7 +279,7 @@ Test(attacks, nesting)
     }
 }
 
-/* Messages of protocol buffers within each other, all of which their lengths allow. */
+/* Nested messages of protocol buffers, within all declared lengths. */
 Test(attacks, nested_messages)
 {
     enum { LEVELS = 100000, FIELD = 0x3a /* 7, of bytes: an ONNX graph, a Chakra attribute */ };
@@ -324,8 +324,8 @@ Test(attacks, entities)
         }
 }
 
-/* An entity that nothing declares, and a document type that would have to be fetched: the first is
- * malformed, the second is passed over. */
+/* An undeclared entity, and a document type that would have to be downloaded: the first is
+ * malformed, the second is ignored. */
 Test(attacks, document_types)
 {
     static const char undeclared[] = "<system version=\"1\"><cpu numaid=\"&x;\"/></system>";

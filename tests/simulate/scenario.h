@@ -1,4 +1,4 @@
-/* Small plans, programs and costs made by hand, and what must hold of every timeline. */
+/* Small plans, programs and costs made by hand, and invariants of every timeline. */
 #ifndef SCENARIO_H
 #define SCENARIO_H
 
@@ -20,7 +20,7 @@ typedef struct scenario {
     ty_simulate_options options;
 } scenario;
 
-/* A cluster by its one-line description: aborts the test when it is not understood. */
+/* A cluster from its one-line description; aborts the test if that is invalid. */
 ty_cluster *cluster_of(const char *text);
 /* CPU stage replicas on one host that share its cores. */
 ty_cluster *cluster_of_cores(uint32_t ranks, uint32_t cores);
@@ -39,7 +39,7 @@ uint32_t scenario_add(scenario *s, uint32_t stage, ty_instruction instruction,
 void scenario_close(scenario *s);
 void scenario_free(scenario *s);
 
-/* Instructions with the fields that matter here. */
+/* Instructions with the fields that are relevant here. */
 ty_instruction op(ty_op what);
 ty_instruction transfer(ty_op what, ty_direction direction, uint32_t peer_stage,
                         uint32_t micro_batch);

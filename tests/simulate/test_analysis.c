@@ -142,7 +142,7 @@ Test(analysis, traffic_between_hosts_is_what_their_links_carry)
     }
 }
 
-/* Device by device the same bytes, over as many links as their ways have. */
+/* Device by device the same bytes, over as many links as their routes have. */
 Test(analysis, traffic_between_devices_goes_over_their_ways)
 {
     for (int i = 0; i < ROW_COUNT; i++) {

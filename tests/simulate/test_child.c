@@ -46,7 +46,7 @@ static ty_status kills_itself(void *context, void *result, ty_error *error)
     return TY_OK;
 }
 
-/* Within the simulation, as by Ctrl-C. */
+/* During the simulation, as by Ctrl-C. */
 static ty_status is_interrupted_with_an_engine(void *context, void *result, ty_error *error)
 {
     static const char platform[] = "<?xml version='1.0'?>\n"
@@ -204,7 +204,7 @@ Test(child, freed_unended_takes_its_own_children_along)
 
     cr_assert(pids != MAP_FAILED);
     pids[GENERATIONS] = 1;            /* the last has no child */
-    prctl(PR_SET_CHILD_SUBREAPER, 1); /* so that its end can be waited for here */
+    prctl(PR_SET_CHILD_SUBREAPER, 1); /* so that its end can be awaited here */
     cr_assert(ty_child_start(has_a_child, (void *)pids, 0, 100.0, &child, &error) == TY_OK, "%s",
               error.message);
     while (pids[GENERATIONS - 1] == 0)

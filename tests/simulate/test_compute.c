@@ -1,4 +1,4 @@
-/* Compute streams and cores against timelines worked out by hand. */
+/* Compute streams and cores against timelines computed by hand. */
 #include "scenario.h"
 
 #include <criterion/criterion.h>
@@ -143,7 +143,7 @@ Test(compute, a_copy_by_cpu_competes_with_computing)
     scenario_free(&s);
 }
 
-/* Collectives on one host take their seconds when cores are free, and more when they are not. */
+/* Collectives on one host take their seconds if cores are free, and longer otherwise. */
 Test(compute, a_collective_on_one_host_uses_its_cores)
 {
     for (uint32_t ranks = 2; ranks <= 4; ranks++) {

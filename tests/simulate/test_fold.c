@@ -339,7 +339,7 @@ Test(fold, a_seam_in_a_long_ring_makes_no_difference)
     scenario_free(&s);
 }
 
-/* As many devices as there are, all alike: the simulation grows with the classes. */
+/* As many devices as possible, all alike: the simulation grows with the number of classes. */
 Test(fold, alike_ranks_are_one_class)
 {
     static const struct {

@@ -16,7 +16,7 @@
 typedef struct row {
     const char *workload, *cluster;
     uint32_t stages, tensor, context, expert, zero;
-    bool is_ring;    /* else what the library chooses */
+    bool is_ring;    /* otherwise the library's choice */
     bool is_crowded; /* traffic of ranks has contention */
     bool is_along_sequence;
     ty_table_shard tables;
@@ -144,8 +144,8 @@ Test(ranks, folded_as_unfolded)
     }
 }
 
-/* Slowdowns of 1 send every collective of a pass through SimGrid. Those that skip it otherwise take
- * as long. */
+/* A slowdown of 1 sends every collective of a pass through SimGrid. Passes that skip it take as
+ * long. */
 Test(ranks, passes_apart_from_exchanges_take_as_long)
 {
     for (int i = 0; i < ROW_COUNT; i++) {
@@ -317,7 +317,7 @@ static void open_crowd(crowd *c, uint32_t first, uint32_t count, double work_s, 
     s->plan.micro_batches = s->plan.global_batch = 2;
     s->plan.workload = c->workload;
     s->plan.tensor_parallel = 2;
-    s->plan.micro_batch_size = 1 << 20; /* more than the links carry */
+    s->plan.micro_batch_size = 1 << 20; /* more than the links can carry */
     s->stages[0].replicas = 2;          /* devices 0, 1 and 2, 3 */
     scenario_bucket(s, 0, TY_RING, TY_COMPRESSION_NONE);
     ty_instruction pass = op(TY_OP_BACKWARD);

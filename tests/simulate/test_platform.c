@@ -16,7 +16,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-/* One message; those of one start run side by side. */
+/* One message; those with one start run concurrently. */
 typedef struct message {
     uint32_t from, to;
     double bytes;
@@ -168,8 +168,8 @@ static bool is_near(double a, double b)
     return fabs(a - b) <= 1e-6 * fabs(b);
 }
 
-/* All pairs of small clusters; of large ones a few hundred, spread evenly, both ways. */
-#define MOST_DEVICES 600 /* of a catalogue's cluster that is tried: the largest have thousands */
+/* All pairs of small clusters; of large ones a few hundred, spread evenly, in both directions. */
+#define MOST_DEVICES 600 /* devices of a tested catalogue cluster: the largest have thousands */
 
 static size_t choose_pairs(const ty_cluster *cluster, message *messages, size_t limit)
 {
@@ -214,7 +214,7 @@ static void check_cluster(const char *text)
     ty_cluster_free(cluster);
 }
 
-/* Two hosts of two devices on two rails that meet nowhere: not a tree, so all pairs are written. */
+/* Two hosts of two devices on two unconnected rails: not a tree, so all pairs are written. */
 #define TYPE                                                                                       \
     "{\"name\":\"d\",\"source\":\"test\",\"peak_fp32_flop_per_s\":1e12,"                           \
     "\"peak_tf32_flop_per_s\":0,\"peak_fp16_flop_per_s\":0,"                                       \

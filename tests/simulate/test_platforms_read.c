@@ -48,7 +48,8 @@ static const char *host_name(const ty_cluster *c, uint32_t device)
     return ty_cluster_host_name(c, ty_cluster_device_host(c, device));
 }
 
-/* All pairs of hosts, or as many as the limit, evenly. @return how many differ */
+/* All pairs of hosts, or as many as the limit, spread evenly.
+ * @return number of differing pairs */
 static size_t compare(const char *path, size_t *asked)
 {
     static const char *pairs[PAIR_LIMIT][2];
@@ -90,8 +91,8 @@ static size_t compare(const char *path, size_t *asked)
     return differ;
 }
 
-/* A dragonfly is not among them: SimGrid 3.32 leaves out, or adds, a link between chassis of one
- * group on some of its ways. */
+/* Dragonflies are excluded: SimGrid 3.32 omits, or adds, a link between chassis of one group on
+ * some routes. */
 Test(platforms_read, have_the_routes_of_simgrid, .timeout = 120)
 {
     static const char *const files[] = {

@@ -117,8 +117,8 @@ Test(rails, estimate_equals_simulation_on_an_empty_network)
  */
 Test(rails, estimate_equals_simulation_on_a_torus)
 {
-    /* Device by device, links of an axis of two, which are two in one, and single ones contend for
-     * the chip's port, which all of them fill: up to so much slower. */
+    /* Device by device, the links of an axis of two, which are double, and single ones contend for
+     * the chip's port, which all of them fill: up to this factor slower. */
     static const struct {
         const char *text;
         double slower;
@@ -185,8 +185,8 @@ Test(rails, steps_take_what_flows_take)
             }
 }
 
-/* Eight adapters of 25 GB/s on each of two hosts: 1 GiB of ring all-reduce sends 2 * 15/16 GiB over
- * every edge, and no faster than 200 GB/s in sum. One adapter would take eight times as long. */
+/* Eight NICs of 25 GB/s on each of two hosts: 1 GiB of ring all-reduce sends 2 * 15/16 GiB over
+ * every edge, at no more than 200 GB/s in total. A single NIC would take eight times as long. */
 Test(rails, all_adapters_of_a_host_work)
 {
     exchanged all = play("2x dgx-a100", TY_AUTOMATIC, 1 << 30, TY_FLOW);

@@ -27,7 +27,7 @@ static ty_instruction_cost work(uint64_t *state)
     return (ty_instruction_cost){.seconds = random_seconds(state)};
 }
 
-/* Most of the time in bytes, driven so slowly by software that a link never fills. */
+/* Most of the time is in bytes, limited by software so that a link is never full. */
 static ty_instruction_cost traffic(uint64_t *state)
 {
     const double rate = 1e6;
@@ -37,7 +37,7 @@ static ty_instruction_cost traffic(uint64_t *state)
     return cost;
 }
 
-/* Appends with its natural waits and, sometimes, a wait for anything earlier. */
+/* Appends with its natural waits and, sometimes, a wait for any earlier instruction. */
 static uint32_t add(scenario *s, uint64_t *state, uint32_t stage, ty_instruction what,
                     uint32_t wait, ty_instruction_cost cost)
 {
@@ -129,7 +129,7 @@ static struct times *at(const struct oracle *o, uint32_t step, uint32_t stage_re
                      instruction];
 }
 
-/* End of the send that feeds the receive; found by looking at everything. */
+/* End of the send that feeds the receive; found by exhaustive search. */
 static double sent_s(const struct oracle *o, uint32_t step, uint32_t stage_replica,
                      const ty_instruction *receive)
 {

@@ -156,7 +156,7 @@ static double simulated_s(const ty_plan *plan, const lowered *l, const ty_cluste
     return summary.step_time_s;
 }
 
-/* The plan's cluster with another rate of a device's memory, which the plan then has. */
+/* The plan's cluster with another memory bandwidth of its devices, which the plan then has. */
 static ty_cluster *with_memory_rate(ty_plan *plan, const ty_cluster *cluster,
                                     const ty_device_type *device, double rate, lowered *out)
 {
@@ -229,7 +229,7 @@ Test(servers, add_up_at_the_rate_of_their_memory)
     }
 }
 
-/* Of the way between the first two devices the narrowest link. */
+/* The narrowest link on the route between the first two devices. */
 static double narrowest(const ty_cluster *cluster)
 {
     double rate = HUGE_VAL;
@@ -253,8 +253,8 @@ static double estimated_s(const ty_plan *plan, const lowered *l)
     return summary.step_time_s;
 }
 
-/* Workers that serve each other add up in the memory of the devices that train: of four each
- * quarter three times, what is read twice and written once. Rings add nothing here. */
+/* Workers that serve each other sum in the memory of the training devices: each quarter of four
+ * three times, with two reads and one write. Rings add nothing here. */
 Test(servers, beside_workers_add_up_in_their_memory)
 {
     static const double rates[] = {60e9, 8e9, 2e9, 0.5e9};

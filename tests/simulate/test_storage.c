@@ -87,7 +87,7 @@ Test(storage, who_does_not_read_takes_nothing)
     scenario_close(&s);
     s.options.steps = 1;
     timeline = scenario_simulate(&s);
-    /* A third of the store each until 0.3 s, when the two are through; then all of it. */
+    /* A third of the store each until 0.3 s, when the two have finished; then all of it. */
     expect_close("one of two", event_of(&s, timeline, 0, 0, 0)->end_s, 0.3, 1e-6);
     expect_close("the other", event_of(&s, timeline, 0, 1, 0)->end_s, 0.3, 1e-6);
     expect_close("the third", event_of(&s, timeline, 0, 2, 0)->end_s, 0.3 + 0.7, 1e-6);

@@ -101,7 +101,8 @@ Test(traffic, transfers_share_the_receivers_link)
     }
 }
 
-/* Software limits one transfer to a quarter of the link; the other gets three quarters. */
+/* A software limit restricts one transfer to a quarter of the link; the other gets three
+ * quarters. */
 Test(traffic, a_slow_transfer_leaves_the_rest_of_the_link)
 {
     scenario s;
@@ -122,7 +123,7 @@ Test(traffic, a_slow_transfer_leaves_the_rest_of_the_link)
     scenario_free(&s);
 }
 
-/* Both directions of a link are free for each other. */
+/* The two directions of a link are independent. */
 Test(traffic, opposite_transfers_do_not_meet)
 {
     scenario s;
@@ -329,8 +330,8 @@ Test(traffic, channels_agree_on_their_steps)
     }
 }
 
-/* Two leaves of two hosts; the uplink of either carries half a host. Each ring has a member on both
- * sides. */
+/* Two leaves of two hosts; the uplink of either carries half of a host's traffic. Each ring has a
+ * member on both sides. */
 Test(traffic, two_rings_over_one_uplink_take_twice)
 {
     static const ty_resolution resolutions[] = {TY_FLOW, TY_CHUNK};

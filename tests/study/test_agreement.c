@@ -119,7 +119,7 @@ static double alone_s(const ty_plan_inputs *in, uint32_t stage, const ty_instruc
     return best_s;
 }
 
-/* The estimate without any traffic that meets. */
+/* The estimate without contention. */
 static double estimate_alone(const ty_plan_inputs *in)
 {
     for (uint32_t s = 0; s < in->plan->stage_count; s++)
@@ -132,8 +132,8 @@ static double estimate_alone(const ty_plan_inputs *in)
     return estimate(in);
 }
 
-/* The longest transfer between stages: what another waits for where it meets a step of a ring
- * rather than the ring's even flow. */
+/* The longest transfer between stages: the wait of another one that contends with a step of a ring
+ * instead of the ring's even flow. */
 static double longest_send_s(const ty_plan_inputs *in)
 {
     double longest_s = 0;

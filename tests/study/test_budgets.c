@@ -1,5 +1,5 @@
-/* Budgets of devices: what variants need against a slow count, which one is chosen, and what plans
- * make of it. */
+/* Budgets of devices: requirements of variants against a slow count, the chosen variant, and plans
+ * with it. */
 #include "ty_study.h"
 
 #include <criterion/criterion.h>
@@ -28,7 +28,7 @@ static ty_budget open_budget(const char *text)
 /* ---- Needs ------------------------------------------------------------------------------------
  */
 
-/* Whose memory a layer's output is in. */
+/* The layer whose memory contains a layer's output. */
 static uint32_t memory_of(const ty_workload *w, uint32_t layer)
 {
     const ty_layer *l = &w->layers[layer];
@@ -318,7 +318,7 @@ Test(budgets, a_plan_carries_it)
     ty_text_clear(&again);
 }
 
-/* On the devices themselves: the budget's memory is what training has. */
+/* On the devices themselves: the budget's memory is that of training. */
 Test(budgets, local_steps_are_on_the_device)
 {
     ty_question question = {.workload = "fedavg-cnn",

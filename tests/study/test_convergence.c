@@ -69,7 +69,7 @@ Test(convergence, fit_finds_what_points_were_made_from)
     }
 }
 
-/* A slow grid is the oracle of the golden section, on points with errors. */
+/* A slow grid is the oracle of the golden-section search, on points with errors. */
 Test(convergence, fit_is_the_best_of_a_grid)
 {
     srand(7);
@@ -180,7 +180,7 @@ Test(convergence, every_compressor_has_a_prior_with_a_source)
     cr_assert_not_null(strstr(error.message, "did you mean top-k"));
 }
 
-/* The variance of the mean of p workers' unbiased estimates, by drawing them. */
+/* The variance of the mean of p workers' unbiased estimates, by sampling. */
 Test(convergence, measured_omega_is_the_variance_of_the_mean)
 {
     ty_convergence t = made_task(1000, 1e6);
@@ -324,7 +324,7 @@ Test(convergence, noise_over_a_run)
     cr_assert_eq(ty_noise_over_run(samples, COUNT, &noise, &growth, &deviation, &error), TY_OK);
     check_near(noise, (1 + 100 + 300 + 300) / 4.0, 1e-12, "every part counts alike");
     check_near(deviation, 0, 1e-12, "enough estimates");
-    for (uint32_t count = 7; count > 0; count--) { /* few ones widen the interval */
+    for (uint32_t count = 7; count > 0; count--) { /* few estimates widen the interval */
         const double of_more = deviation;
         cr_assert_eq(ty_noise_over_run(samples, count, &noise, &growth, &deviation, &error), TY_OK);
         check_near(noise, 1, 1e-12, "of few estimates");
@@ -365,7 +365,7 @@ Test(convergence, learning_rate)
     cr_assert_eq(ty_learning_rate(&t, 0.1, 256, 8192, &rate, &is_beyond, NULL), TY_OK);
     check_near(rate, 3.2, 1e-4, "Goyal et al.: 0.1 at 256 is 3.2 at 8192");
     cr_assert_not(is_beyond);
-    t.noise_scale_samples = 300; /* steps times rate stay the same, up and down */
+    t.noise_scale_samples = 300; /* steps times learning rate are constant, up and down */
     for (double b = 8; b < 1e5; b *= 4) {
         cr_assert_eq(ty_learning_rate(&t, 0.1, 256, b, &rate, &is_beyond, NULL), TY_OK);
         check_near(rate * ty_convergence_steps(&t, b), 0.1 * ty_convergence_steps(&t, 256), 1e-12,
@@ -376,13 +376,14 @@ Test(convergence, learning_rate)
     cr_assert_eq(ty_learning_rate(&t, 0.1, 256, 16384, &rate, &is_beyond, NULL), TY_OK);
     check_near(rate, 0.8, 1e-4, "square root");
     cr_assert(is_beyond);
-    t.noise_scale_samples = 100; /* far above the noise scale more batch supports no more rate */
+    t.noise_scale_samples = 100; /* far above the noise scale a larger batch supports no higher
+                                  * rate */
     cr_assert_eq(ty_learning_rate(&t, 0.1, 1e5, 1e7, &rate, &is_beyond, NULL), TY_OK);
     cr_assert_lt(rate, 0.1001);
     cr_assert_eq(ty_learning_rate(&t, 0.1, 0, 1, &rate, &is_beyond, NULL), TY_EINVAL);
 }
 
-/* A step of a + b B takes least time to target at B = sqrt(N a / b). */
+/* A step time of a + b B minimizes the time to target at B = sqrt(N a / b). */
 Test(convergence, best_batch_is_the_closed_form)
 {
     ty_convergence t = made_task(3000, 1e6);
@@ -443,7 +444,8 @@ Test(convergence, tasks_of_the_catalogue)
 
     cr_assert_eq(ty_convergence_of_workload("resnet50", &t, &error), TY_OK, "%s", error.message);
     cr_assert(t->is_prior);
-    /* The two medians of the logs that the doubling from 32768 to 65536 is known by: 60 and 88. */
+    /* The two medians of the logs from which the doubling from 32768 to 65536 is known: 60 and
+     * 88. */
     check_near(ty_convergence_samples(t, 65536).expected /
                    ty_convergence_samples(t, 32768).expected,
                88.0 / 60, 0.05, "doubling the batch");

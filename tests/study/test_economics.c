@@ -1,4 +1,4 @@
-/* Failures against Monte Carlo, input, money and energy against figures by hand. */
+/* Failures against Monte Carlo; input, cost and energy against figures by hand. */
 #include "ty_economics.h"
 #include "ty_planner.h"
 
@@ -152,7 +152,7 @@ Test(money, prices_and_power_add_up)
     ty_cluster_free(unpriced);
 }
 
-/* Of a question, of a host in the cluster, of the catalogue by host, then by device. */
+/* From the query, from a host in the cluster, from the catalogue by host, then by device. */
 Test(money, prices_by_what_is_asked)
 {
     static const struct {
@@ -201,7 +201,7 @@ Test(money, prices_by_what_is_asked)
     ty_cluster_free(c);
 }
 
-/* Every price is of a host or a device that there is, dated, between its bounds. */
+/* Every price belongs to an existing host or device, has a date, and is between its bounds. */
 Test(money, prices_of_the_catalogue)
 {
     ty_json_document *document = NULL;
@@ -420,7 +420,7 @@ Test(score, late_gradients_of_a_plan)
         check_near(s.rate_multiplier.expected, 1, 1e-12, "prior of tuned rates");
         ty_score_clear(&s);
     }
-    /* Where the rate is known that in time is trained with, the recipe's smaller steps count. */
+    /* If the synchronous learning rate is known, the recipe's smaller steps count. */
     task->learning_rate = 0.1;
     task->batch = 1024;
     plan->staleness = 1;

@@ -1,4 +1,4 @@
-/* The answer of a question is the fastest that the planner has, and comes with one simulation. */
+/* The answer to a query is the planner's fastest plan, and has one simulation. */
 #include "ty_study.h"
 
 #include "ty_base.h"
@@ -48,8 +48,8 @@ static const struct {
     {"bert-large", "3x dgx-a100", 10}, {"vgg16", "2x dgx-a100", 5},
 };
 
-/* No number of devices is faster than the number that the answer uses, and neither is a candidate
- * that the answer lists. */
+/* No number of devices is faster than the answer's, and neither is a candidate that the answer
+ * lists. */
 Test(fastest, small_batches)
 {
     for (size_t r = 0; r < sizeof rows / sizeof *rows; r++) {
@@ -80,7 +80,7 @@ Test(fastest, small_batches)
     }
 }
 
-/* No answer has more than the peak: image and language models on every kind of device. */
+/* No answer exceeds the peak: image and language models on every kind of device. */
 Test(fastest, at_most_the_peak)
 {
     static const char *const models[] = {"vgg16", "resnet50", "bert-base"};
@@ -125,7 +125,7 @@ Test(fastest, at_most_the_peak)
     ty_names_free(names, count);
 }
 
-/* Simulations that would take more than a second of CPU time are left out. */
+/* Simulations that would take more than a second of CPU time are skipped. */
 Test(fastest, one_simulation_of_a_second)
 {
     static const char *const fixes[] = {NULL, "pp=8,dp=2,tp=4,interleave=10,micro_batch=1"};
@@ -195,7 +195,7 @@ Test(unasked, frameworks_compress_on_request)
         }
 }
 
-/* A schedule of pipelines needs one; which of several stages is open. */
+/* A pipeline schedule needs a pipeline; the search chooses the number of stages. */
 Test(unasked, schedules_without_a_pipeline_are_refused)
 {
     static const char *const refused[] = {"schedule=pipedream", "schedule=pipedream-2bw,tp=1",

@@ -201,7 +201,7 @@ Test(language_models, what_is_left_out_is_filled_and_said)
     }
 }
 
-/* Time to train is that of the measured steps; of a padded sample only the tokens count. */
+/* Time to train is that of the measured steps; only the tokens of a padded sample count. */
 Test(language_models, time_to_train_is_steps)
 {
     static const char text[] = RECORD_OF(
@@ -266,7 +266,7 @@ Test(language_models, what_is_no_question_has_a_reason)
 }
 
 /* Errors of these sources as in docs/results/README.md, with a margin for a figure's last digit;
- * fitted rows are apart. Nothing that was published as running is refused. */
+ * fitted rows are separate. Nothing that was published as running is refused. */
 Test(language_models, published_rows, .timeout = 500)
 {
     static const struct {

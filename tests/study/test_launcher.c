@@ -13,8 +13,8 @@
 /* Observations of one process tree, from second 0 on. */
 typedef struct story {
     const char *name;
-    ty_process_tree tree; /* cpu_s: what is used in each second */
-    double quiet_from_s;  /* nothing is used from here on */
+    ty_process_tree tree; /* cpu_s: use in each second */
+    double quiet_from_s;  /* no CPU time is used from here on */
     double stuck_to_s;    /* `tree` has unreaped children only before */
     bool have_begun;
     double lost_at_s; /* the first second after which it is lost; 0: never within 1,000 */

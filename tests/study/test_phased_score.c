@@ -120,7 +120,7 @@ Test(phased_score, as_walked_step_by_step)
     }
 }
 
-/* One phase is its plan, and so are several of it. */
+/* One phase equals its plan, and so do several phases of it. */
 Test(phased_score, of_one_plan)
 {
     for (uint32_t count = 1; count <= 4; count++) {

@@ -44,7 +44,7 @@ Test(study, pins_and_the_learning_rate_are_kept)
     ty_plan_free(plan);
 }
 
-/* The plan that is best for money costs no more than the fastest one's. */
+/* The cheapest plan costs no more than the fastest one. */
 Test(study, an_objective_is_never_worse_by_its_own_measure)
 {
     ty_question question = {.workload = "resnet50", .cluster = "1x p3.16xlarge", .seed = 1};
@@ -136,7 +136,7 @@ Test(study, what_divides_badly_is_found_by_asking, .timeout = 200)
         }
         cr_assert_eq(blocks->parts, rows[i].stages, "row %zu", i);
         cr_assert_eq(blocks->better_count, rows[i].stage_better > 0, "row %zu", i);
-        if (rows[i].stages > 0) { /* 12 blocks: of two a stage, 1.5 on average */
+        if (rows[i].stages > 0) { /* 12 blocks: two per stage, 1.5 on average */
             cr_assert_eq(blocks->count, 12);
             cr_assert(blocks->lost_share > TY_UNEVEN_SHARE && blocks->lost_share <= 0.25);
         }
@@ -211,7 +211,7 @@ Test(study, who_waits_can_stop)
     ty_whatif_free(whatif);
 }
 
-/* Words that are overwritten before the point is opened. */
+/* Text that is overwritten before the point is opened. */
 Test(study, points_keep_their_words)
 {
     static const char *const words[][2] = {
@@ -255,7 +255,7 @@ static double step_time_of(const char *row)
     return seconds;
 }
 
-/* Every row is what the question itself answers; a document saves the work. */
+/* Every row is the answer to the query itself; a document saves the work. */
 Test(study, rows_are_answers)
 {
     const char *hosts[] = {"1", "2"}, *stages[] = {"1", "2", "9"};

@@ -80,7 +80,7 @@ static bool has_compression(const ty_plan *plan, const char *value)
 }
 
 /* A bucket is closed once it is large enough: without its lowest layer it is not, and only the
- * lowest one of a stage may not be. */
+ * lowest bucket of a stage may be smaller. */
 static bool has_bucket(const ty_plan *plan, const char *value)
 {
     uint64_t enough;
@@ -214,7 +214,7 @@ static bool has_layers(const ty_plan *plan, const char *value)
     return has_of_each(plan, layers_of, value);
 }
 
-/* Of a plan whose embeddings are worth rows: whether any are. */
+/* For a plan whose embeddings benefit from row compression: whether any use it. */
 static bool has_embeddings(const ty_plan *plan, const char *value)
 {
     bool has_rows = false;
@@ -234,7 +234,7 @@ static bool has_compress(const ty_plan *plan, const char *value)
 static bool has_bucket_words(const ty_plan *plan, const char *value)
 {
     char words[64];
-    bool is_exchanged = false; /* else there is nothing to fit */
+    bool is_exchanged = false; /* otherwise there is nothing to fit */
 
     for (uint32_t b = 0; b < plan->bucket_count; b++)
         is_exchanged = is_exchanged || ty_bucket_device_count(plan, &plan->buckets[b]) > 1;
@@ -304,7 +304,7 @@ static const ask asks[] = {
     " recompute=none recompute=selective recompute=operator recompute=full recompute=full:2 "      \
     "recompute=stage "
 
-/* All that each system has of that; it refuses the rest. */
+/* All of these options that each system has; it refuses the rest. */
 static const struct {
     const char *system, *has;
 } systems[] = {
@@ -441,7 +441,7 @@ Test(system_questions, none_is_left_out)
     }
 }
 
-/* Of language models too, whose precision is otherwise chosen by the devices. */
+/* For language models too, whose precision is otherwise chosen by the devices. */
 Test(system_questions, precision_is_in_the_plan)
 {
     static const struct {

@@ -22,7 +22,7 @@ static const double momentum = 0.9, base_rate = 0.02, base_batch = 128;
 
 /* In the axes of H. */
 typedef struct quadratic {
-    double curvature[MODES], noise[MODES]; /* of H; of S, a sample's covariance */
+    double curvature[MODES], noise[MODES]; /* of H; of S, one sample's covariance */
     double start[MODES];                   /* squares of the first weights */
 } quadratic;
 
@@ -31,8 +31,8 @@ typedef struct moments {
     double weight[MODES], both[MODES], velocity[MODES];
 } moments;
 
-/* Curvatures fall by the root of 2 from mode to mode, and losses of exact gradients as steps to the
- * -`power`. */
+/* Curvatures fall by the root of 2 from mode to mode, and losses with exact gradients as steps to
+ * the power -`power`. */
 static quadratic quadratic_make(double largest, double power, double noise_power)
 {
     quadratic q;
@@ -142,7 +142,7 @@ static void noise_scales(const quadratic *q, double *plain, double *weighted)
     }
 }
 
-/* As a calibration does: half of the way at half the rate, two steps for one. */
+/* As in a calibration: half of the distance at half the rate, two steps for one. */
 static ty_interval cost_measured(const quadratic *q)
 {
     enum { COUNT = STEPS / 2 };
@@ -170,7 +170,8 @@ static ty_convergence task_of(const quadratic *q, double target, double noise_sc
                             .batch = base_batch};
 }
 
-/* The largest error of a task's steps, from a quarter to eight times the batch, with its rates. */
+/* The largest error of a task's steps, from a quarter to eight times the batch size, with its
+ * rates. */
 static double worst_error(const quadratic *q, double target, const ty_convergence *task)
 {
     double worst = 0, rate = 0;
@@ -233,8 +234,9 @@ static ty_phase_score phase_of(const ty_convergence *task, double batch, double 
     return phase;
 }
 
-/* Two phases of other batches, or of one batch and smaller rates: what noise costs goes with the
- * second phase's temperature, what is gone stays. `added`: by 1 / steps for each step. */
+/* Two phases with other batch sizes, or with one batch size and lower rates: the cost of noise
+ * follows the second phase's temperature, the progress stays. `added`: by 1 / steps for each
+ * step. */
 Test(temperature, phases_on_noisy_quadratics)
 {
     static const struct {
@@ -287,7 +289,7 @@ Test(temperature, phases_on_noisy_quadratics)
     cr_assert_gt(worst_added, 0.15, "%g", worst_added);
 }
 
-/* Other rates than the rule's: as many steps x rate, at their temperature. */
+/* Other rates than the rule's: steps x rate is constant, at their temperature. */
 Test(temperature, other_rates_on_noisy_quadratics)
 {
     double worst = 0, without = 0;
@@ -317,7 +319,7 @@ Test(temperature, other_rates_on_noisy_quadratics)
     cr_assert_gt(without, 0.5, "%g", without);
 }
 
-/* Without noise a rate costs nothing but its first steps. */
+/* Without noise a rate only costs its first steps. */
 Test(temperature, exact_gradients_cost_nothing)
 {
     quadratic q = quadratic_make(10, 0.3, 1);
@@ -342,7 +344,7 @@ static ty_convergence made_task(void)
                             .temperature_cost = {0.2, 0.4, 0.8}};
 }
 
-/* k is the rate over the batch, against the calibration's. */
+/* k is the rate over the batch size, relative to the calibration's. */
 Test(temperature, multiplier_is_of_the_rule_s_temperature)
 {
     const ty_convergence t = made_task();
@@ -370,7 +372,7 @@ Test(temperature, multiplier_is_of_the_rule_s_temperature)
                  "an uncertain cost widens");
 }
 
-/* A calibration measures c by half of its rate. */
+/* A calibration measures c at half of its rate. */
 Test(temperature, multiplier_of_another_rate)
 {
     const ty_convergence t = made_task();

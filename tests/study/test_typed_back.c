@@ -186,7 +186,7 @@ static void type_candidate(const ty_question *asked, const ty_plan *plan, const 
     ty_plan_free(again);
 }
 
-/* @return whether the question has an answer */
+/* @return whether the query has an answer */
 static bool type_back(uint64_t seed, uint32_t *candidates)
 {
     uint64_t state = seed;
@@ -232,7 +232,7 @@ static bool type_back(uint64_t seed, uint32_t *candidates)
     return true;
 }
 
-/* TY_TYPED_BACK=N types N plans, as the slow suite does. */
+/* TY_TYPED_BACK=N types N plans, as in the slow suite. */
 Test(typed_back, plans_come_back_by_their_own_line, .timeout = 3000)
 {
     const char *wanted = getenv("TY_TYPED_BACK");

@@ -21,7 +21,7 @@ char *sample_json(const ty_cluster *cluster);
 
 /**
  * A random graph of `devices` devices on two or three hosts, with a few switches and NICs.
- * Latencies and bandwidths come from small sets, so that ties are common. NULL where the graph is
+ * Latencies and bandwidths come from small sets, so that ties are common. NULL if the graph is
  * refused because a vertex cannot be reached.
  */
 ty_cluster *sample_random(uint64_t seed, uint32_t devices);

@@ -19,8 +19,8 @@ static bool is_close(double a, double b)
 
 /* ---- Bisection: all cuts ----------------------------------------------------------------- */
 
-/* Whether a device's host is in the first half of those that have devices, which gets the odd one;
- * nothing limits what is between devices of a half. */
+/* Whether a device's host is in the first half of the hosts with devices, which gets the odd one.
+ * Links between devices of one half are not limited. */
 static bool is_in_first_half(const ty_cluster *c, uint32_t device)
 {
     uint32_t hosts = 0, before = 0;
@@ -189,7 +189,7 @@ Test(analyses, without_a_mesh_the_ring_is_over_the_routes)
     ty_cluster_free(c);
 }
 
-/* ---- Weak points: take each away ---------------------------------------------------------- */
+/* ---- Weak points: remove each vertex and link ---------------------------------------------- */
 
 /* Connected components of the graph without devices, `gone` and link `cut`. */
 static void find_parts(const ty_cluster *c, uint32_t gone, uint32_t cut, uint32_t *part)
@@ -305,7 +305,7 @@ Test(analyses, a_leaf_cuts_off_its_hosts)
 
     cr_assert_eq(ty_cluster_weak_points(c, &points, &count, NULL), TY_OK);
     cr_assert_str_eq(ty_cluster_vertex_name(c, points[0].index), "spine-0");
-    cr_assert_eq(points[0].devices, 48); /* of 64: one leaf's stay together */
+    cr_assert_eq(points[0].devices, 48); /* of 64: one leaf's devices stay connected */
     for (uint32_t i = 0; i < count; i++)
         if (!points[i].is_link &&
             strncmp(ty_cluster_vertex_name(c, points[i].index), "leaf-", 5) == 0) {
@@ -367,7 +367,8 @@ Test(analyses, classes_of_known_clusters)
 }
 
 /* Twelve devices with a switch each, all linked to a core, and among themselves in a ring of six
- * and two of three. Colour refinement sees three neighbours everywhere; they are not alike. */
+ * and two of three. Color refinement sees three neighbors everywhere, but they are not
+ * interchangeable. */
 Test(analyses, automorphisms_part_what_refinement_cannot)
 {
     static const char type[] = "{\"name\": \"t\", \"source\": \"test\", ";

@@ -155,7 +155,7 @@ Test(cluster_json, refuses_bad_content)
         {"\"type\":\"wire\",\"lanes\":2.5", "\"type\":\"rope\"", "/links/0"},
         {"\"lanes\":2.5", "\"lanes\":0", "/links/0/lanes"},
         {"\"lanes\":2.5", "\"lanes\":-2", "/links/0/lanes"},
-        /* disconnected, in two ways; a device that others would have to forward for */
+        /* disconnected, in two ways; a device that others would have to route through */
         {"{\"from\":\"b\",\"to\":\"hb\",\"type\":\"wire\"},", "", "/vertices/2"},
         {",{\"from\":\"s\",\"to\":\"hb\",\"type\":\"wire\"}", "", "/vertices/2"},
         {"{\"from\":\"b\",\"to\":\"hb\"", "{\"from\":\"b\",\"to\":\"a\"", "do not forward"},

@@ -43,7 +43,7 @@ Test(flow_reduce, keeps_the_flow)
                   found, expected);
         smaller += graph.vertex_count < all.vertex_count && graph.edge_count < all.edge_count;
         connected += expected > 0;
-        /* Nothing is left that could go. */
+        /* Nothing reducible is left. */
         for (uint32_t v = 2; v < graph.vertex_count; v++) {
             uint32_t degree = 0;
             for (uint32_t i = 0; i < 2 * graph.edge_count; i++)
@@ -56,7 +56,8 @@ Test(flow_reduce, keeps_the_flow)
     cr_assert_gt(connected, 1000, "%u graphs", connected);
 }
 
-/* A chain of a thousand links with a tree on each vertex: one edge, of the least capacity. */
+/* A chain of a thousand links with a tree on each vertex reduces to one edge, with the minimum
+ * capacity. */
 Test(flow_reduce, chains_and_trees_are_one_edge)
 {
     enum { LENGTH = 1000 };

@@ -37,7 +37,7 @@ typedef struct real_file {
     uint32_t devices, hosts;
     const char *format, *device;
     double nearest;   /* bandwidth from device 0 to 1; 0: not checked */
-    const char *part; /* of the message where it is refused */
+    const char *part; /* of the message, if it is refused */
 } real_file;
 
 static void check_real(const real_file *row)
@@ -399,7 +399,7 @@ Test(import_real, smi_gives_the_dgx1_of_the_catalogue)
         for (uint32_t b = 0; b < 8; b++) {
             double x = path_bandwidth(drawn, a, b);
             double y = path_bandwidth(imported, order[a], order[b]);
-            /* the processors of a DGX-1 are Broadwells; nvidia-smi does not say so */
+            /* the processors of a DGX-1 are Broadwell; nvidia-smi does not print that */
             if (x < 11e9)
                 x = 10e9;
             cr_assert(a == b || fabs(x - y) < 1e-6 * x, "%u %u: %g and %g", a, b, x, y);
@@ -557,7 +557,7 @@ Test(import, simgrid_routes_become_a_graph)
     ty_path path = {0};
 
     cr_assert_eq(ty_cluster_device_count(c), 3);
-    cr_assert_eq(count_kind(c, TY_VERTEX_SWITCH), 1); /* where la, lb and lc meet */
+    cr_assert_eq(count_kind(c, TY_VERTEX_SWITCH), 1); /* junction of la, lb and lc */
     cr_assert(fabs(ty_cluster_device_type(c, 0)->peak_fp32_flop_per_s - 200e9) < 1);
     cr_assert_eq(ty_cluster_path(c, 1, 2, &path, NULL), TY_OK);
     cr_assert(fabs(path.latency_s - 1.01e-3) < 1e-12 &&
@@ -589,8 +589,8 @@ static uint32_t dragonfly_hops(uint32_t a, uint32_t b)
 }
 
 /* Three groups of two chassis of three routers of two hosts. SimGrid 3.32 has the same latencies
- * but for routes that begin outside a group's first chassis and stay in the group: there its router
- * forgets which chassis it is in. */
+ * except for routes that begin outside a group's first chassis and stay in the group, where its
+ * router loses track of the chassis. */
 Test(import, simgrid_dragonfly)
 {
     enum { GROUP = 6, NODES = 2 };
@@ -661,7 +661,7 @@ Test(import, slurm_yaml_blocks)
         ty_cluster_import_text(text, sizeof text - 1, "b.yaml", &options, &c, NULL, &error), TY_OK,
         "%s", error.message);
     cr_assert_eq(ty_cluster_host_count(c), 3);
-    cr_assert_eq(count_kind(c, TY_VERTEX_SWITCH), 3); /* two blocks and what joins them */
+    cr_assert_eq(count_kind(c, TY_VERTEX_SWITCH), 3); /* two blocks and their connection */
     ty_cluster_free(c);
 }
 
@@ -868,8 +868,8 @@ static ty_status try_with(long allocations, const char *path,
     return status;
 }
 
-/* The catalogue is read first; what importers allocate comes last, and each of it is made to fail.
- */
+/* The catalogue is read first; the importers' allocations come last, and each of them is made to
+ * fail. */
 Test(import, survives_every_failing_allocation)
 {
     static const char *const paths[] = {
@@ -921,7 +921,7 @@ Test(export, nccl_comes_back)
         cr_assert_eq(ty_cluster_import_text(text, strlen(text), "back", NULL, &after, NULL, &error),
                      TY_OK, "%s: %s", names[i], error.message);
         cr_assert_eq(ty_cluster_device_count(after), ty_cluster_device_count(before));
-        /* devices come in the order of the PCIe tree: compare sorted */
+        /* devices are in the order of the PCIe tree: compare sorted */
         double sums[2] = {0, 0};
         for (uint32_t a = 0; a < ty_cluster_device_count(before); a++)
             for (uint32_t b = 0; b < a; b++) {

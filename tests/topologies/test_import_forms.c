@@ -56,7 +56,7 @@ Test(import_forms, smi_texts)
         {"|      | GPU0 | GPU1 | CPU Affinity |\n|---|---|---|---|\n| GPU0 | X | NV12 | 0-7 |\n"
          "| GPU1 | NV12 | X | 0-7 |\n",
          0, TY_OK, 2, NULL},
-        /* one GPU, which a log speaks of before and after */
+        /* one GPU, which a log mentions before and after */
         {"GPU0 is idle\n  GPU0 CPU Affinity\nGPU0 X 0-7\nGPU0 is idle\n", 0, TY_OK, 1, NULL},
         /* two hosts that differ */
         {"  GPU0 NIC0 CPU Affinity\nGPU0 X PIX 0-7\nNIC0 PIX X\n"
@@ -110,8 +110,8 @@ static double bandwidth_between(const ty_cluster *c, uint32_t a, uint32_t b)
     return bandwidth;
 }
 
-/* Two blocks of 18 trays: 36 hosts, 144 GPUs, two NVLink domains. The rack's name means the same:
- * nothing is multiplied. */
+/* Two blocks of 18 trays: 36 hosts, 144 GPUs, two NVLink domains. The rack's name means the same,
+ * without multiplication. */
 Test(import_forms, nvlink_domains)
 {
     static const char slurm[] = "BlockName=b1 Nodes=n[01-18]\nBlockName=b2 Nodes=n[19-36]\n";
@@ -184,8 +184,8 @@ static double latency_between(const ty_cluster *c, uint32_t a, uint32_t b)
     return latency;
 }
 
-/* Links in several places, as in SimGrid's small_platform: every route is as long and as wide as
- * its links make it. */
+/* Links used by several routes, as in SimGrid's small_platform: every route has the latency and
+ * bandwidth of its links. */
 Test(import_forms, simgrid_links_in_several_places)
 {
     static const struct {
@@ -230,7 +230,7 @@ Test(import_forms, simgrid_routes_that_no_graph_has)
     cr_assert_not_null(strstr(notes.text, "no graph of the links has all routes: each of the 6"),
                        "%s", notes.text);
     cr_assert_null(strstr(notes.text, "not those of the platform"), "%s", notes.text);
-    cr_assert_float_eq(latency_between(c, 1, 2), 32e-3, 1e-9); /* over oak it would be 5.1 ms */
+    cr_assert_float_eq(latency_between(c, 1, 2), 32e-3, 1e-9); /* via oak it would be 5.1 ms */
     ty_import_notes_clear(&notes);
     ty_cluster_free(c);
 }
@@ -331,8 +331,8 @@ static void check_processors(ty_cluster *c, const char *direct, const char *up, 
     ty_cluster_free(c);
 }
 
-/* POWER9 with three NVLinks a pair, POWER8 with two of the generation before: GPUs have them to
- * each other and to their processor; there is no switch. */
+/* POWER9 with three NVLinks per pair, POWER8 with two of the previous generation: GPUs are linked
+ * to each other and to their processor; there is no switch. */
 Test(import_forms, hwloc_nvlinks_to_processors)
 {
     static const char *const changes[][2] = {

@@ -88,7 +88,8 @@ static void write_device(char folder[static 32], const char *name, const char *c
     cr_assert_eq(fclose(file), 0);
 }
 
-/* The same as in braces, but for what braces have no word for; named twice it is one. */
+/* The same as in braces, except for members that braces cannot express; named twice it is one
+ * device. */
 Test(own_devices, of_a_file)
 {
     char folder[32], path[64], line[256];
@@ -174,7 +175,7 @@ Test(own_devices, what_is_wrong_with_their_files)
     cr_expect_not_null(strstr(error.message, "/nowhere/mine.json"), "%s", error.message);
 }
 
-/* By the short names people write; half-precision rates of the data sheets. */
+/* By the short names that users type; half-precision rates of the data sheets. */
 Test(catalogue, devices_of_later_years)
 {
     static const struct {
@@ -223,8 +224,8 @@ Test(catalogue, devices_of_later_years)
     }
 }
 
-/* Peaks of eight and four bits are dense: of sparse ones, which data sheets print, half. What a
- * device reaches of them is known of all that train today; less power leaves less. */
+/* Peaks in eight and four bits are dense, half of the sparse ones in data sheets. All devices that
+ * train today have a known efficiency; a lower power limit leaves less. */
 Test(catalogue, narrow_rates)
 {
     static const struct {
@@ -288,7 +289,7 @@ static uint64_t room_of(const char *line, double reserve)
     return bytes;
 }
 
-/* Usable memory is less than that of the data sheet, and follows it. */
+/* Usable memory is less than that of the data sheet, and scales with it. */
 Test(catalogue, usable_memory)
 {
     const ty_cluster_edit half = {

@@ -30,7 +30,7 @@ static ty_cluster *import_text(const char *text, const ty_cluster_import_options
     return c;
 }
 
-/* trainyard.cluster/1 through `cluster import`: byte for byte, trees, tori, domains and all. */
+/* trainyard.cluster/1 through `cluster import`: byte for byte, with trees, tori and domains. */
 Test(round_trips, own_files)
 {
     static const char *const lines[] = {"2x dgx-a100", "torus:2x3x2 @tpu-v4 ici-v4 host:4",
@@ -77,7 +77,7 @@ Test(round_trips, slurm_blocks)
     static const char *texts[] = {
         "# topology.conf of x\nBlockName=b1 Nodes=n1,n2,n3\nBlockName=b2 Nodes=n4,n5,n6\n"
         "BlockSizes=3\n",
-        /* A rack that is not full: blocks have at least the size that is planned with. */
+        /* A rack that is not full: blocks have at least the planned size. */
         "# topology.conf of x\nBlockName=b1 Nodes=n1,n2,n3\nBlockName=b2 Nodes=n4,n5\n"
         "BlockName=b3 Nodes=n6,n7,n8\nBlockSizes=2\n",
     };

@@ -1,4 +1,4 @@
-/* Storage of clusters: in a line, in files, edited, and what is wrong with it. */
+/* Storage of clusters: in a line, in files, edited, and errors in it. */
 #include "samples.h"
 
 #include <criterion/criterion.h>

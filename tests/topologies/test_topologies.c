@@ -6,7 +6,7 @@
 #include <stdio.h>
 #include <string.h>
 
-/* Sorted, each once, with everything that the seed systems ran on. */
+/* Sorted, each once, with the hardware of all seed systems. */
 Test(catalogue, lists_hosts_and_clusters_in_order)
 {
     static const char *const wanted[] = {"dgx-a100",
@@ -260,7 +260,7 @@ Test(describe, makes_what_the_line_says)
     }
 }
 
-/* Devices of a host are neighbours in the numbering: groups of consecutive devices stay inside. */
+/* Devices of a host have consecutive numbers: groups of consecutive devices stay inside it. */
 Test(describe, numbers_devices_by_host)
 {
     static const char *const texts[] = {"3x dgx1-v100",
@@ -407,9 +407,9 @@ Test(local, is_what_the_profile_measured)
     ty_cluster_free(c);
 }
 
-/* The fit against one by hand: two points have one line; a line that would start below zero starts
- * at zero, its slope then sum(w x y) / sum(w x x) with w = 1/y^2, that is sum(x/y) / sum(x^2/y^2).
- */
+/* The fit against one by hand: two points define one line. A line with a negative intercept starts
+ * at zero instead, with the slope sum(w x y) / sum(w x x), w = 1/y^2, that is sum(x/y) /
+ * sum(x^2/y^2). */
 Test(local, fits_latency_and_bandwidth)
 {
     static const struct {
@@ -484,15 +484,15 @@ Test(describe, new_forms_have_the_closed_form)
         uint32_t from, to;
         double bandwidth, latency; /* latency 0: not checked */
     } rows[] = {
-        /* a site's link is shared by all: 10 Gbit/s, 15 ms to the middle and on */
+        /* all devices of a site share its link: 10 Gbit/s, 15 ms to the center and on */
         {"site:2 [4x dgx-a100] wan10", 0, 32, 1.25e9, 0.03},
         {"[1x dgx-a100] + [1x dgx1-v100] wan100", 0, 8, 12e9, 0.03},
-        /* one hop, two hops, and round the edge of a torus */
+        /* one hop, two hops, and around the edge of a torus */
         {"torus:4x4x4 @tpu-v4 ici-v4 host:4", 0, 1, 50e9, 1e-6},
         {"torus:4x4x4 @tpu-v4 ici-v4 host:4", 0, 3, 50e9, 1e-6},
         {"torus:4x4x4 @tpu-v4 ici-v4 host:4", 0, 42, 50e9, 6e-6},
         {"mesh:4x4x4 @tpu-v4 ici-v4 host:4", 0, 3, 50e9, 3e-6},
-        {"torus:2x3 @tpu-v4 ici-v4", 0, 1, 100e9, 1e-6}, /* both ports meet the same neighbour */
+        {"torus:2x3 @tpu-v4 ici-v4", 0, 1, 100e9, 1e-6}, /* both ports lead to the same neighbor */
         {"mesh:2x3 @tpu-v4 ici-v4", 0, 1, 50e9, 1e-6},
         {"2x dgx-a100 + 1x dgx1-v100", 0, 16, 12e9, 0},
         /* user-defined bandwidths, wherever the kind of link is used */

@@ -1,4 +1,4 @@
-/* Which box of a torus a group of devices fills. */
+/* The box of a torus that a group of devices fills. */
 #include "samples.h"
 
 #include <criterion/criterion.h>
@@ -60,7 +60,7 @@ Test(torus, groups_fill_boxes)
     }
 }
 
-/* Links of a dimension of two are two in one; rates and delays are the links'. */
+/* Links of a dimension of two are double; bandwidths and latencies are the links'. */
 Test(torus, axes_have_the_rates_of_their_links)
 {
     static const uint32_t all[] = {0, 1, 2, 3, 4, 5};

@@ -70,7 +70,7 @@ Test(builder, image_quantities)
     ty_workload_free(w);
 }
 
-/* Two steps of 3 features through an LSTM of 4: 16 gates; then what has no formulas. */
+/* Two steps of 3 features through an LSTM of 4: 16 gates; then layers without formulas. */
 Test(builder, recurrent_and_opaque_quantities)
 {
     static const expected rows[] = {
@@ -282,7 +282,7 @@ static ty_workload *build_newer(bool is_frozen)
     return finish(b);
 }
 
-/* Six tokens of 8 features; figures worked out by hand from the papers' shapes. */
+/* Six tokens of 8 features; figures computed by hand from the papers' shapes. */
 Test(builder, layers_of_newer_families)
 {
     static const struct {
@@ -291,10 +291,10 @@ Test(builder, layers_of_newer_families)
         double forward_flop, of_states; /* scores, scans: products without parameters */
     } rows[] = {
         /* queries, gates, keys and values, output: 4 x 64; norms of 8 and 4; 2 sinks. Every query
-           meets 2 keys: 2 x 2 heads x 6 x 2 x 8 */
+         * reads 2 keys: 2 x 2 heads x 6 x 2 x 8 */
         {"windowed", 4 * 64 + 12 + 2, 2 * 8 * (6 * 16 + 6 * 8) + 384 + 2 * 6 * 64, 384},
         /* latents of 4 and 2: 8 x (4 + 2 + 1 + 8) + 4 x 8 + 2 x 2 x (3 + 4); indexer 4 x 2 x 5 + 8
-           x (5 + 2) + 10; norms 6; 3 keys met, all 6 by the indexer */
+         * x (5 + 2) + 10; norms 6; 3 keys read, all 6 by the indexer */
         {"sparse", 8 * 15 + 32 + 28 + 106 + 6,
          2 * 8 * (6 * (4 + 5 + 2) + 6 * 3) + 2 * (6 * (32 + 40) + 6 * 28) +
              (2 * (2 * 6 * 3) * 8 + 2 * 36 * 10) + 2 * 6 * 64,

@@ -28,7 +28,7 @@ Test(chakra, real_traces)
     ty_workload_free(w);
 }
 
-/* Files that are no workloads say what they are. */
+/* Files that are no workloads are refused with their kind. */
 Test(chakra, other_samples_are_refused)
 {
     static const struct {
@@ -110,7 +110,7 @@ Test(chakra, integers_of_every_variant)
         ty_text out = {0}, node = {0};
         ty_workload *w;
         put_metadata(&out);
-        ty_wire_put_bytes(&node, 2, "work", 4); /* number 0, as a writer leaves it out */
+        ty_wire_put_bytes(&node, 2, "work", 4); /* number 0, omitted as by a writer */
         ty_wire_put_uint(&node, 3, 4);
         put_number(&node, variants[i]);
         put_message(&out, &node);
@@ -124,7 +124,7 @@ Test(chakra, integers_of_every_variant)
     }
 }
 
-/* Numbers out of order, packed dependencies, a collective between, one name twice. */
+/* Numbers out of order, packed dependencies, a collective in between, one name twice. */
 static void write_small(ty_text *out)
 {
     static const struct {
@@ -144,7 +144,7 @@ static void write_small(ty_text *out)
             ty_wire_put_varint(&packed, rows[i].dependencies[k]);
         if (packed.length > 0)
             ty_wire_put_bytes(&node, 5, packed.data, packed.length);
-        ty_wire_put_uint(&node, 4, 12345); /* a node that is not there */
+        ty_wire_put_uint(&node, 4, 12345); /* a missing node */
         ty_wire_put_uint(&node, 7, rows[i].duration);
         put_message(out, &node);
         ty_text_clear(&packed);
@@ -249,7 +249,7 @@ static ty_workload *open_named(const char *name)
     return w;
 }
 
-/* Kinds, attributes, optimizer, what is frozen and all. */
+/* Kinds, attributes, optimizer, frozen layers and everything else. */
 Test(chakra, networks_come_back_equal)
 {
     static const char *const names[] = {"resnet18",   "densenet121", "gnmt-8",
@@ -281,7 +281,7 @@ static char *exported(const ty_workload *w, size_t *length)
     return bytes;
 }
 
-/* Where another program changed the nodes they count: kinds are lost, nothing that costs is. */
+/* In nodes changed by another program, the nodes' figures count: kinds are lost, costs are not. */
 Test(chakra, changed_networks_keep_their_costs)
 {
     static const char *const names[] = {"resnet18", "densenet121", "gnmt-8", "mlp"};
@@ -289,7 +289,7 @@ Test(chakra, changed_networks_keep_their_costs)
         ty_workload *w = open_named(names[i]), *back;
         size_t length;
         char *bytes = exported(w, &length);
-        /* one more node, a memory node that counts for nothing: id 4000000, type 2 */
+        /* an additional memory node without effect: id 4000000, type 2 */
         static const char node[] = "\x07\x08\x80\x92\xf4\x01\x18\x02";
         bytes = ty_resize(bytes, length + sizeof node, 1);
         memcpy(bytes + length, node, sizeof node);

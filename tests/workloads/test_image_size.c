@@ -98,7 +98,7 @@ Test(image_size, as_built_at_that_size)
             for (uint32_t l = 0; l < w->layer_count; l++)
                 cr_assert_eq(ty_workload_cut_bytes(w, l), ty_workload_cut_bytes(built, l), "%s",
                              names[n]);
-            /* The parameters are those of any size. */
+            /* The parameters are the same for any size. */
             cr_assert_eq(ty_workload_network_digest(w, &own, NULL), TY_OK);
             cr_assert_eq(ty_workload_network_digest(original, &other, NULL), TY_OK);
             cr_assert_str_eq(own.hex, other.hex, "%s", names[n]);
@@ -111,7 +111,7 @@ Test(image_size, as_built_at_that_size)
     }
 }
 
-/* floor((size + 2 padding - kernel) / stride) + 1, down resnet50's table 1. */
+/* floor((size + 2 padding - kernel) / stride) + 1, through resnet50's table 1. */
 Test(image_size, resnet50_by_hand)
 {
     static const struct {
@@ -180,7 +180,7 @@ Test(image_size, refusals)
     }
 }
 
-/* Figures that are not of the layers' kinds would be lost. */
+/* Figures that do not follow from the layers' kinds would be lost. */
 Test(image_size, figures_from_elsewhere)
 {
     ty_workload *w = open_one("resnet18");
@@ -233,7 +233,7 @@ Test(image_size, words)
     }
 }
 
-/* Every allocation that fails leaves the workload as it was. */
+/* Every failing allocation leaves the workload unchanged. */
 Test(image_size, out_of_memory)
 {
     ty_workload *w = open_one("resnet18"), *original = open_one("resnet18");

@@ -1,5 +1,5 @@
-/* Importers of language models: published parameter counts, the same layers as the zoo's, what is
- * noted, what is refused and with which words. */
+/* Importers of language models: published parameter counts, the same layers as the zoo's, notes,
+ * refusals and their messages. */
 #include "import.h"
 #include "ty_workloads.h"
 
@@ -40,7 +40,7 @@ static bool has_note(const ty_import_report *report, const char *text)
     return false;
 }
 
-/* Counts from the model cards on huggingface.co; names of the zoo where the same model is there. */
+/* Counts from the model cards on huggingface.co; names of the zoo if it has the same model. */
 static const struct {
     const char *path, *format, *zoo;
     uint64_t parameters;
@@ -364,7 +364,7 @@ Test(import, options)
     ty_workload_free(w);
 }
 
-/* A file called config.json has its folder's name; the rest lose their endings. */
+/* A file called config.json gets its folder's name; others lose their extensions. */
 Test(import, names)
 {
     static const struct {
@@ -405,7 +405,7 @@ Test(import, megatron_spellings)
         CORE "--num-layers=\"2\"",
         CORE "# --num-layers 3\n--num-layers 2 # --num-layers 4",
         CORE "--num-layers: 2",
-        CORE "--num-layers 3 --num-layers 2", /* the last counts, as with argparse */
+        CORE "--num-layers 3 --num-layers 2", /* the last one counts, as with argparse */
         "ARGS=\"" CORE "--num-layers 2\"\npython pretrain_gpt.py $ARGS",
         "ARGS=\"\n  \\\n " CORE "\n--num-layers 2 --data-path 'a b'\"; run",
         "ARGS=(" CORE "--num-layers 2)",
@@ -553,7 +553,7 @@ Test(import, megatron_sizes_that_differ)
     ty_workload_free(w);
 }
 
-/* A tokenizer's size is not in the script: the option is padded as the script's would be. */
+/* A tokenizer's size is not in the script: the option is padded like the script's value. */
 Test(import, megatron_vocabulary_by_option)
 {
     static const char text[] = "--num-layers 1 --hidden-size 64 --num-attention-heads 4 "

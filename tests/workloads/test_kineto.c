@@ -19,7 +19,7 @@ static void temporary_path(char path[64])
     close(file);
 }
 
-/* Writes text to a file, packed or not, and imports it. */
+/* Writes text to a file, compressed or not, and imports it. */
 static ty_status import(const char *text, size_t length, bool is_packed, size_t drop,
                         ty_profile **out, ty_import_report *report, ty_error *error)
 {
@@ -200,7 +200,7 @@ Test(kineto, bad_traces_are_refused)
     }
 }
 
-/* A million brackets; a name of a million characters; a gzip file whose middle is spoilt. */
+/* A million brackets; a name of a million characters; a gzip file with a damaged middle. */
 Test(kineto, hostile_traces)
 {
     const size_t size = 1000000;

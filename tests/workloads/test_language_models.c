@@ -1,5 +1,5 @@
 /* The language models of the zoo: parameter counts exactly as published, flop against closed forms
- * of the papers, and that it all is there in no time. */
+ * of the papers, and the time to open them. */
 #include "ty_workloads.h"
 
 #include <criterion/criterion.h>
@@ -20,7 +20,7 @@ static uint64_t parameters(const ty_workload *w)
     return ty_workload_parameter_bytes(w, 0, w->layer_count) / w->element_bytes;
 }
 
-/* Model cards on huggingface.co (the count of the weights), and the papers that the files name. */
+/* Model cards on huggingface.co (the count of the weights), and the papers named in the files. */
 Test(language_models, parameter_counts)
 {
     static const struct {
@@ -104,7 +104,7 @@ Test(language_models, parameter_counts_of_the_data)
 }
 
 /* Narayanan et al., arXiv:2104.04473: parameters 12 l h^2 (1 + 13/(12 h) + (V + s)/(12 l h)), to
- * which the last norm adds 2 h; flop of an iteration without recomputing (Korthikanti et al.,
+ * which the last norm adds 2 h; flop of an iteration without recomputation (Korthikanti et al.,
  * arXiv:2205.05198, appendix A) 72 B l s h^2 (1 + s/(6 h) + V/(12 l h)). */
 Test(language_models, megatron_formulas)
 {
@@ -159,8 +159,8 @@ Test(language_models, stash_of_a_block)
     ty_workload_free(w);
 }
 
-/* Gated decoders. Per token twice every parameter of a matrix that is used, that is all but
- * embedding, norms and idle experts, and 4 t H d of scores and context per block. */
+/* Gated decoders. Per token: twice every used matrix parameter, that is all except embedding, norms
+ * and idle experts, and 4 t H d of scores and context per block. */
 Test(language_models, decoder_flop)
 {
     static const struct {
@@ -192,8 +192,8 @@ Test(language_models, decoder_flop)
     }
 }
 
-/* Latents. Scores are over 192 numbers of a head and context over 128; what is left is twice the
- * parameters that a token meets, published as 37 B with embedding (arXiv:2412.19437, abstract). */
+/* Latents. Scores use 192 numbers of a head and context 128. The rest is twice the active
+ * parameters of a token, published as 37 B with embedding (arXiv:2412.19437, abstract). */
 Test(language_models, latent_attention_flop)
 {
     ty_workload *w = open_one("deepseek-v3");
@@ -209,7 +209,7 @@ Test(language_models, latent_attention_flop)
     ty_workload_free(w);
 }
 
-/* Encoder: twice the matrices' parameters per token, scores both ways, and the head. */
+/* Encoder: twice the matrices' parameters per token, bidirectional scores, and the head. */
 Test(language_models, encoder_flop)
 {
     static const struct {
@@ -233,7 +233,8 @@ Test(language_models, encoder_flop)
     }
 }
 
-/* Both: s tokens in, u out; the keys and values of cross attention are made from the s tokens. */
+/* Both: s tokens in, u out; the keys and values of cross attention are computed from the s
+ * tokens. */
 Test(language_models, encoder_decoder_flop)
 {
     static const struct {
@@ -309,7 +310,7 @@ Test(language_models, digests_of_old_entries)
     }
 }
 
-/* Milliseconds of computing, the best of several tries; a debugging build is allowed the same. */
+/* Milliseconds of compute, the best of several tries; a debug build has the same limit. */
 Test(language_models, load_at_once)
 {
     static const char *const names[] = {"gpt3-175b", "megatron-1t", "llama-3.1-405b"};

@@ -11,7 +11,8 @@
 #define EVENT_COUNT 1500000
 #define NAME_COUNT 5000
 
-/* About 200 bytes an event. @return bytes of text */
+/* About 200 bytes per event.
+ * @return bytes of text */
 static uint64_t write_trace(const char *path)
 {
     gzFile file = gzopen(path, "wb1");
@@ -46,7 +47,7 @@ Test(large_trace, stays_in_bounds, .timeout = 300)
     unlink(path);
     cr_assert_eq(getrusage(RUSAGE_SELF, &usage), 0);
     cr_assert_lt(usage.ru_maxrss, 256 * 1024, "%ld KiB", usage.ru_maxrss);
-    /* a name in three is met by all remainders, hence by kernels too */
+    /* a period of three in names combines with all remainders, so kernels have all names */
     cr_assert_eq(p->layer_time_count, NAME_COUNT);
     ty_profile_free(p);
 }

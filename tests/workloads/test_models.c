@@ -156,8 +156,8 @@ static uint64_t count_of(const char *text)
     "2048, "                                                                                       \
     "\"vocab_size\": 49280"
 
-/* Without a type the class decides: GPT-J's attention has no biases, StarCoder's one key head,
- * ALBERT's blocks are one, ELECTRA's embeddings narrower than its blocks. */
+/* Without a type the class decides: GPT-J's attention has no biases, StarCoder has one key head,
+ * ALBERT's blocks share weights, ELECTRA's embeddings are narrower than its blocks. */
 Test(models, classes_for_types)
 {
 #define ENCODER                                                                                    \
@@ -291,7 +291,7 @@ Test(models, unknown_ones_are_refused_by_name)
     }
 }
 
-/* A window is one only where the sequence is longer. */
+/* A window has an effect only if the sequence is longer. */
 Test(models, windows_within_the_sequence)
 {
     static const char text[] = "{\"model_type\": \"mistral\", \"sliding_window\": 1024, " PART "}";
@@ -308,8 +308,8 @@ Test(models, windows_within_the_sequence)
     }
 }
 
-/* Which blocks have a window: by words, by letters, by what the class takes for granted; and which
- * have experts by words. */
+/* Blocks with a window: by words, by letters, by the default of the class; and blocks with experts
+ * by words. */
 Test(models, blocks_that_differ)
 {
 #define BLOCKS                                                                                     \
@@ -407,7 +407,7 @@ Test(models, configurations_of_the_data)
 {
     static const struct {
         const char *file;
-        double billions; /* 0: refused by its name */
+        double billions; /* 0: refused by name */
     } rows[] = {
         {"DeepSeek-V4-Flash", 0},
         {"GLM-5-NVFP4", 744},
@@ -442,7 +442,7 @@ Test(models, configurations_of_the_data)
         {"hand-olmo2-no-type", 7.3},
         {"hand-phi-4", 14.66},
         {"hand-qwen2.5-0.5b", 0.494},
-        {"hand-qwen3moe-mlp-only", 16.936}, /* by hand: a dense first block, then each second */
+        {"hand-qwen3moe-mlp-only", 16.936}, /* by hand: a dense first block, then every second */
         {"hand-roberta-no-type", 0.1247},
         {"hand-sd3-transformer", 2.03},
         {"hand-t5-v1_1-small", 0.07696},

@@ -348,7 +348,7 @@ Test(onnx, bad_models_are_refused)
     }
 }
 
-/* Lengths and counts that a few bytes claim. */
+/* Large lengths and counts in a few bytes. */
 Test(onnx, hostile_bytes_are_refused_at_once)
 {
     static const struct {

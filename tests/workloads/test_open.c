@@ -64,7 +64,7 @@ Test(open, says_what_is_wrong)
     }
 }
 
-/* Names that people and the hub have for a model. */
+/* Names of a model that users and the hub use. */
 Test(open, names_that_people_type)
 {
     static const struct {
@@ -79,7 +79,7 @@ Test(open, names_that_people_type)
         {"moonshotai/Kimi-K2-Base", "kimi-k2"},
         {"google/gemma-2-9b", "gemma-2-9b"},
         {"DeepSeek R1", "deepseek-v3"},
-        {"OPT 13B", "opt-13b"}, /* not opt-1.3b, whatever a point is worth elsewhere */
+        {"OPT 13B", "opt-13b"}, /* not opt-1.3b, although a point may be a separator elsewhere */
         {"OPT 1.3B", "opt-1.3b"},
         {"Llama 31 8b", "llama-3.1-8b"},
         {"gemma 3", "gemma-3-27b"},
@@ -114,7 +114,7 @@ Test(open, aliases_mean_what_they_say)
     ty_free(path);
 }
 
-/* A workload written to a file, opened by path, with a blank in its name too. */
+/* A workload written to a file and opened by path, with a blank in its name, too. */
 Test(open, files)
 {
     char folder[] = "/tmp/trainyard-open-XXXXXX", path[128], text[192];

@@ -10,8 +10,8 @@
     " -- forward_compute_time=" forward ", backward_compute_time=" backward                        \
     ", activation_size=" out ", parameter_size=" parameters "\n"
 
-/* Sums of the files' figures, less the lines called Input, with awk: ms, parameter bytes / 4;
- * layers are the lines less inputs, sizes and outputs that nothing reads, counted by hand. */
+/* Sums of the files' figures, without the lines called Input, with awk: ms, parameter bytes / 4.
+ * Layers are the lines without inputs, sizes and unread outputs, counted by hand. */
 Test(pipedream, real_profiles)
 {
     static const struct {

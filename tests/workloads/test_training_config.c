@@ -1,4 +1,4 @@
-/* Configurations of training programs: model, layout and batch as the files of data/ have them. */
+/* Configurations of training programs: model, layout and batch of the files in data/. */
 #include "ty_training_config.h"
 
 #include <criterion/criterion.h>
@@ -96,7 +96,7 @@ static ty_status load_text(const char *text, const char *model, ty_training_conf
     return status;
 }
 
-/* Numbers whose product no counter holds are refused, not left out or wrapped around. */
+/* Numbers whose product overflows are refused, not ignored or wrapped around. */
 Test(training_config, products_beyond_range)
 {
     static const struct {
@@ -329,7 +329,7 @@ Test(training_config, ranks_of_experts)
     }
 }
 
-/* Each overlap flag that changes something is in the question; the others are listed. */
+/* Each overlap flag with an effect is in the query; the others are listed. */
 Test(training_config, overlap)
 {
 #define ARGUMENTS                                                                                  \

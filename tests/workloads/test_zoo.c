@@ -1,4 +1,4 @@
-/* The zoo against published figures, and what its files may not say. */
+/* The zoo against published figures, and errors in its files. */
 #include "ty_workloads.h"
 #include "zoo.h"
 
@@ -207,8 +207,8 @@ static uint64_t lstm(uint64_t in, uint64_t hidden)
 
 Test(zoo, recurrent_and_other_networks_by_their_shapes)
 {
-    /* PipeDream's profile of GNMT (4 + 4 layers) has 775,063,808 bytes, less the 1,025 numbers that
-     * normalise its attention. */
+    /* PipeDream's profile of GNMT (4 + 4 layers) has 775,063,808 bytes, without the 1,025 numbers
+     * that normalize its attention. */
     const uint64_t gnmt8 = 775063808 / 4 + 1025;
     const struct {
         const char *name;
@@ -262,8 +262,8 @@ Test(zoo, structure)
     }
 }
 
-/* Every entry: a valid workload called as its file, with a source, that survives being written and
- * read. */
+/* Every entry: a valid workload with the name of its file, with a source, that survives a round
+ * trip. */
 Test(zoo, entries_hold_and_round_trip)
 {
     char **names = NULL;
@@ -481,7 +481,8 @@ Test(zoo, frozen_layers_compute_less)
     ty_workload_free(w);
 }
 
-/* Scores of attention have no weights: their gradients stay when the projections are frozen. */
+/* Scores of attention have no weights: their gradients are still computed if the projections are
+ * frozen. */
 Test(zoo, frozen_attention_keeps_its_scores)
 {
     ty_workload *w = open_one("gpt-tiny");

@@ -1,7 +1,6 @@
 /*
- * What the emulated runtime makes of captures, by itself: launches are noted with their arguments
- * by value, and what CUDA forbids meanwhile fails. Without that the tests of graphs would prove
- * nothing.
+ * Captures in the emulated runtime: launches are recorded with their arguments by value, and calls
+ * that CUDA forbids meanwhile fail. Otherwise the tests of graphs would prove nothing.
  */
 #include "emulator.h"
 
@@ -34,7 +33,7 @@ void launch_add(cudaStream_t stream, int *to, int value)
     TY_LAUNCH_GRID(add, dim3(1), 32, 0, stream, to, value);
 }
 
-/* Begins a capture, does something, and ends it. */
+/* Begins a capture, runs something, and ends it. */
 bool is_captured(cudaStream_t stream, enum cudaStreamCaptureMode mode,
                  const std::function<void()> &work)
 {
@@ -181,7 +180,7 @@ void launches_check(cudaStream_t stream)
 
 /* ---- Memory ---- */
 
-/* How a child ends that touches device memory. */
+/* The exit of a child that accesses device memory. */
 int touched(int *on_device, cudaStream_t stream)
 {
     int outcome = 0, pinned_value = 0;

@@ -1,4 +1,4 @@
-/* Launches and bytes, by name, in the order in which they first came. */
+/* Launches and bytes by name, in the order of their first occurrence. */
 #include "emulated_counts.h"
 #include "emulator.h"
 

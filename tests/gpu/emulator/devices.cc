@@ -34,7 +34,7 @@ struct emulated_waiter {
     int device;
     std::string what;
     std::list<emulated_waiter>::iterator place;
-    const std::function<bool()> *is_over; /* of a thread that sleeps until then; else NULL */
+    const std::function<bool()> *is_over; /* of a thread that sleeps until then; otherwise NULL */
     std::condition_variable *wake;
 };
 
@@ -50,7 +50,7 @@ struct device {
     std::condition_variable wake; /* of its thread */
     std::vector<std::deque<operation>> hardware;
     std::vector<operation> resident;
-    size_t next_hardware = 0, left = 0;     /* operations that are not over */
+    size_t next_hardware = 0, left = 0;     /* operations that have not finished */
     size_t streams = 0;                     /* created since the orders were last read */
     unsigned long launched = 0, linked = 0; /* kernels; and those after the first NCCL kernel */
     std::atomic<bool> is_lost{false};       /* written with the lock */
@@ -63,13 +63,13 @@ struct device {
 struct machine {
     std::mutex lock;
     std::deque<device> devices;
-    unsigned long moves = 0; /* whatever begins or ends anywhere */
+    unsigned long moves = 0; /* events on all devices */
     std::list<emulated_waiter> waiters;
     bool is_crowded = false;
     double patience_s = 20;
     int lost_device = -1, killed_device = -1;
     unsigned long lost_after = 0, killed_after = 0;
-    bool is_of_processes = false; /* peers are looked for, not heard of */
+    bool is_of_processes = false; /* peers are polled */
     uint64_t order = 0;           /* see emulated_order_take */
 };
 
@@ -129,7 +129,7 @@ machine *machine_make()
     return made;
 }
 
-/* NULL: there is one device, which works at once. */
+/* NULL: there is one device, which runs work at once. */
 machine *the_machine()
 {
     static machine *const made = machine_make();
@@ -146,14 +146,14 @@ void moved(machine *all)
             w.wake->notify_one();
 }
 
-/* The next of a sequence, by FNV-1a. */
+/* The next hash of a sequence, by FNV-1a. */
 void order_add(uint64_t *order, size_t ordinal, const emulated_queue *queue)
 {
     for (size_t part : {ordinal, queue->serial})
         *order = (*order ^ (part + 1)) * 0x100000001b3u;
 }
 
-/* ---- What happens on a device ---- */
+/* ---- Events on a device ---- */
 
 bool is_kernel_waiting(const device &d)
 {

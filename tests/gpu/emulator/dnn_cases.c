@@ -41,7 +41,8 @@ static uint64_t key_at(int b, int h, int j)
 
 enum { VALUES = G * D }; /* after the keys */
 
-/* Of one query its probabilities. @return the log-sum of its scores */
+/* Probabilities of one query.
+ * @return the log-sum of its scores */
 static double chances_of(const uint16_t *project, int b, int h, int i, bool is_causal, double *p)
 {
     const int seen = is_causal ? i + 1 : L;
@@ -226,7 +227,7 @@ static int64_t at(const cuda_dnn_layout *of, int64_t a, int64_t b, int64_t c, in
     return a * of->strides[0] + b * of->strides[1] + c * of->strides[2] + d * of->strides[3];
 }
 
-/* Adds what the pass makes. */
+/* Adds the result of the pass. */
 static void by_every_product(const cuda_dnn_convolution *c, convolved *n)
 {
     const int64_t *x = c->x.sizes, *w = c->w.sizes, *y = c->y.sizes;
@@ -253,7 +254,7 @@ static void by_every_product(const cuda_dnn_convolution *c, convolved *n)
         }
 }
 
-/* Three tensors in memory, of which one is made. */
+/* Three tensors in memory; one of them is the output. */
 typedef struct in_memory {
     _Alignas(256) float x[MOST_NUMBERS], w[MOST_NUMBERS], y[MOST_NUMBERS];
 } in_memory;
@@ -369,7 +370,7 @@ static void precisions_check(void)
     expect("images with gaps", REFUSED, convolution_answer(&c, 1, &choice));
 }
 
-/* Of several the one that is wanted, and another where that cannot be had. */
+/* The preferred one of several, and another one if that is unavailable. */
 static void choices_check(void)
 {
     const cuda_dnn_convolution c = convolution(cuda_dnn_channels_last);
@@ -422,7 +423,7 @@ static void plant(answer expected, const dnn_mistake *mistake, answer (*ask)(voi
     dnn_plant(NULL);
 }
 
-/* Places that are others', by the rules. */
+/* Locations that other tensors use, by the rules. */
 static const dnn_mistake places[] = {
     {"queries' rows too close", DNN_OTHER_STRIDE, CUDNN_ATTR_TENSOR_STRIDES, 0},
     {"keys' rows too close", DNN_OTHER_STRIDE, CUDNN_ATTR_TENSOR_STRIDES, 1},

@@ -33,8 +33,8 @@ const dnn_mistake dnn_conv_mistakes[DNN_CONV_MISTAKES] = {
 
 static cuda_dnn real;
 static const dnn_mistake *planted;
-static int left;                      /* calls before it is its turn; below 0: it has been */
-static cudnnBackendDescriptor_t last; /* whose finalizing has the mistake */
+static int left;                      /* number of calls before its turn; below 0: done */
+static cudnnBackendDescriptor_t last; /* whose finalization has the mistake */
 
 static bool is_its_turn(cudnnBackendAttributeName_t name)
 {

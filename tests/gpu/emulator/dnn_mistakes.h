@@ -13,7 +13,7 @@ typedef enum dnn_sort {
     DNN_LEAVE_OUT,    /* the attribute is not set */
     DNN_OTHER_TYPE,   /* set as another type */
     DNN_FEWER,        /* with one value less */
-    DNN_SAME_NUMBER,  /* a number that another has */
+    DNN_SAME_NUMBER,  /* a value of another attribute */
     DNN_OTHER_STRIDE, /* rows are closer together */
     DNN_OTHER_SIZE,   /* rows are shorter */
     DNN_OTHER_DATA,   /* a tensor of halves */
@@ -31,7 +31,7 @@ typedef struct dnn_mistake {
     int after;
 } dnn_mistake;
 
-/** Against rules that are known when plans are made. */
+/** Mistakes that are detected when plans are made. */
 enum { DNN_PLAN_MISTAKES = 9 };
 extern const dnn_mistake dnn_plan_mistakes[DNN_PLAN_MISTAKES];
 /** Of those of convolutions. */
@@ -42,7 +42,7 @@ extern const dnn_mistake dnn_conv_mistakes[DNN_CONV_MISTAKES];
 cuda_dnn dnn_meddled(const cuda_dnn *library);
 /** Inserts a mistake. NULL: none from now on. */
 void dnn_plant(const dnn_mistake *mistake);
-/** Whether the call has been made that has the mistake. */
+/** Whether the call with the mistake has been made. */
 bool dnn_was_made(void);
 
 #endif

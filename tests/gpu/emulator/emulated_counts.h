@@ -18,9 +18,9 @@ extern "C" {
 #endif
 
 typedef struct emulated_count {
-    const char *name; /* of the kernel, as it is launched, or of the library's function */
+    const char *name; /* of the kernel at its launch, or of the library's function */
     uint64_t launches, read_bytes, written_bytes;
-    uint64_t unstated; /* launches that did not say what they move */
+    uint64_t unstated; /* launches that did not state their bytes */
 } emulated_count;
 
 /** The i-th entry counted since the first call or the last reset.

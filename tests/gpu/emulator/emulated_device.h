@@ -27,29 +27,29 @@
 #include <mutex>
 #include <string>
 
-/** A kernel that stays on the device until others have come, on other devices. Its functions are
+/** A kernel that stays on the device until its peers arrive on other devices. Its functions are
  * called with the lock of all devices. */
 struct resident_kernel {
     virtual ~resident_kernel() = default;
     virtual void arrive() = 0; /* it runs now */
     virtual bool is_complete() const = 0;
-    virtual void leave() = 0; /* it is off the device */
+    virtual void leave() = 0; /* it has left the device */
     virtual void describe(char *text, size_t size) const = 0;
 };
 
-struct emulated_queue { /* a stream's place on its device */
+struct emulated_queue { /* a stream's state on its device */
     int device, hardware;
     size_t serial;    /* among those of its device */
-    size_t left;      /* operations that are not over */
-    bool is_running;  /* the first of them is on the device */
+    size_t left;      /* operations that have not finished */
+    bool is_running;  /* the first one is on the device */
     void *race_fiber; /* thread-sanitizer fiber: the work of a stream, in whichever thread it
                        * runs */
 };
 
 /**
- * While one lives, its thread may touch the memory of devices, as launches and copies do. Elsewhere
- * that ends the program, as far as the processor has keys of protection and no sanitizer wants to
- * know what is allocated.
+ * While one lives, its thread may access device memory, as launches and copies do. Elsewhere an
+ * access ends the program, if the CPU has protection keys and no sanitizer needs to see the
+ * allocations.
  */
 struct emulated_access {
     emulated_access();
@@ -60,13 +60,13 @@ struct emulated_access {
     int before;
 };
 
-/** NULL where there is one device, which works at once. */
+/** NULL if there is one device, which runs work at once. */
 emulated_queue *emulated_queue_new(void);
 /** Work that is still in the queue runs first. */
 void emulated_queue_free(emulated_queue *queue);
 void emulated_queue_work(emulated_queue *queue, std::function<void()> work);
 void emulated_queue_kernel(emulated_queue *queue, std::shared_ptr<resident_kernel> kernel);
-/** Until all is over that was put into it so far, or the device is lost. */
+/** Waits until all work queued so far has finished, or the device is lost. */
 void emulated_queue_wait(emulated_queue *queue);
 
 /** Of the calling thread. */
@@ -76,11 +76,12 @@ bool emulated_device_has_room(void);
 bool emulated_device_is_lost(void);
 /** Whether a kernel on the calling thread's device waits for its peers. With the lock. */
 bool emulated_device_waits(void);
-/** Waits until nothing runs there; `call` is named where a kernel waits for its peers meanwhile. */
+/** Waits until nothing runs there. `call` is named in the error if a kernel waits for its peers
+ * meanwhile. */
 void emulated_device_drain(const char *call);
 /** The code of a kernel, which may have to be loaded. */
 void emulated_device_load(emulated_queue *queue, const void *kernel);
-/** Of the device that is opened. */
+/** For the device that is opened. */
 void emulated_options_read(int ordinal);
 
 /** Locks all devices and their shared state. */
@@ -91,14 +92,14 @@ void emulated_changed(void);
  * wait, the program ends and prints what each thread waits for. */
 void emulated_wait(std::unique_lock<std::mutex> &lock, const char *what,
                    const std::function<bool()> &is_over);
-/** The same of a wait that its thread looks after now and then, until it ends. With the lock. */
+/** The same for a wait that its thread polls until it ends. With the lock. */
 struct emulated_waiter;
 emulated_waiter *emulated_wait_begin(const std::string &what);
 void emulated_wait_end(emulated_waiter *waiter);
-/** For tests, between runs: a number of the order in which operations began on all devices since
- * the last call. */
+/** For tests, between runs: a hash of the order in which operations began on all devices since the
+ * last call. */
 extern "C" __attribute__((visibility("default"))) uint64_t emulated_order_take(void);
-/** A rule is broken: a line that fails the test, and on. */
+/** A rule is broken: prints a line that fails the test, and continues. */
 void emulated_broken(const char *format, ...) __attribute__((format(printf, 1, 2)));
 
 #endif

@@ -14,7 +14,7 @@
 #include <memory>
 
 struct emulated_queue;
-/** Where a stream's work goes. */
+/** Target of a stream's work. */
 emulated_queue *emulated_queue_of(cudaStream_t stream);
 
 /** A kernel with peers as a node of a graph: the work of each launch, and the state that the graph
@@ -23,9 +23,9 @@ struct emulated_graph_kernel {
     std::function<void()> launch;
     std::shared_ptr<void> kept;
 };
-/** False where the stream is not being captured. */
+/** False if the stream is not being captured. */
 bool emulated_capture(cudaStream_t stream, const emulated_graph_kernel &kernel);
-/** While one lives, its thread launches a graph; all that it launches is one launch. */
+/** While one lives, its thread launches a graph; all its launches count as one. */
 struct emulated_graph_launch {
     emulated_graph_launch();
     ~emulated_graph_launch();

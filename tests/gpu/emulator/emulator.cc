@@ -40,7 +40,7 @@ enum { LANES = 32, MOST_THREADS = 1024, STACK_BYTES = 64 * 1024, PAGE = 4096 };
 struct barrier {
     unsigned alive = 0, arrived = 0;
     unsigned long generation = 0;
-    char places[2]; /* of this and the next generation, for the thread sanitizer */
+    char places[2]; /* for this and the next generation, for the thread sanitizer */
 };
 
 struct warp {
@@ -63,10 +63,10 @@ struct fiber {
     ucontext_t at;
 #endif
     void *made = nullptr;
-    const void *bottom = nullptr; /* as the address sanitizer has it */
+    const void *bottom = nullptr; /* as the address sanitizer defines it */
     size_t size = 0;
     void *kept = nullptr;
-    unsigned thread = 0; /* which it runs, or has at a barrier */
+    unsigned thread = 0; /* the thread that it runs, or that waits at a barrier in it */
 
     fiber() = default;
     fiber(const fiber &) = delete;
@@ -77,23 +77,24 @@ struct machine {
     fiber main;
     std::vector<std::unique_ptr<fiber>> made; /* which are never moved */
     std::vector<fiber *> unused;
-    fiber *waiting[MOST_THREADS]; /* a ring: whose threads are at a barrier, in their order */
+    fiber *waiting[MOST_THREADS]; /* a ring of those whose threads are at a barrier, in order */
     unsigned first_waiting = 0, waiting_count = 0;
     fiber *current = nullptr;
-    unsigned next_thread = 0, thread_count = 0; /* the first that has not begun, of how many */
+    unsigned next_thread = 0, thread_count = 0; /* the first thread that has not begun, and the
+                                                 * number of threads */
     std::vector<warp> warps;
     std::vector<unsigned char> shared;
     barrier block;
-    std::vector<void *> race_fibers; /* of threads, as the thread sanitizer has them */
+    std::vector<void *> race_fibers; /* of threads, for the thread sanitizer */
     void *race_main = nullptr;       /* and of the launching thread itself */
     char begin, end;                 /* of a block: before and after its threads */
     const std::function<void()> *body = nullptr;
 };
 
 thread_local std::unique_ptr<machine> owned; /* until the thread ends */
-__thread machine *here; /* the same, without a look at whether it is there yet */
+__thread machine *here;                      /* the same, without a check whether it exists yet */
 
-/* Which of the sanitizer's fibers is next; that orders nothing. */
+/* Selects the sanitizer's next fiber, without ordering anything. */
 void race_switch([[maybe_unused]] void *to)
 {
 #ifdef TY_EMULATED_RACES
@@ -153,7 +154,7 @@ void switch_end([[maybe_unused]] void *kept)
     size_t size;
 
     __sanitizer_finish_switch_fiber(kept, &bottom, &size);
-    if (here->main.bottom == nullptr) { /* only the launching thread's is not known */
+    if (here->main.bottom == nullptr) { /* only that of the launching thread is unknown */
         here->main.bottom = bottom;
         here->main.size = size;
     }
@@ -260,7 +261,7 @@ fiber *fiber_make(machine &own)
     auto **end = (void **)(stack + made->size);
     *--end = nullptr; /* as if it had been called */
     *--end = (void *)fiber_main;
-    made->at = end - 6; /* what emulated_switch takes first: whatever is there */
+    made->at = end - 6; /* the registers that emulated_switch pops first: any values */
 #else
     getcontext(&made->at);
     made->at.uc_stack.ss_sp = stack;
@@ -350,7 +351,7 @@ void blocks_run(dim3 grid, unsigned threads, size_t shared_bytes, const std::fun
     for (uint64_t b = first; b < blocks; b += step) {
         blockIdx = {(unsigned)(b % grid.x), (unsigned)(b / grid.x % grid.y),
                     (unsigned)(b / grid.x / grid.y)};
-        here->shared.assign(shared_bytes + 128, 0xff); /* NaN: it starts with anything */
+        here->shared.assign(shared_bytes + 128, 0xff); /* NaN: its initial content is arbitrary */
         block_run(*here, threads);
     }
 }

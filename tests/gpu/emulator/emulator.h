@@ -36,8 +36,8 @@ using std::isfinite;
 struct emulated_index {
     unsigned x, y, z;
 };
-/* Read in every line of every kernel: of types that need no initialiser, for which thread_local
- * would look each time. */
+/* Read in every line of every kernel: types without an initializer, since thread_local with one
+ * would check each time. */
 extern __thread emulated_index threadIdx, blockIdx, gridDim, blockDim;
 
 void emulate(dim3 grid, unsigned threads, size_t shared_bytes, const std::function<void()> &body);
@@ -52,12 +52,13 @@ const uint32_t *emulated_lanes(uint32_t own);
  * is printed. */
 const void *const *emulated_together(const char *call, uint64_t same, const void *own);
 
-/* Puts a kernel's work on a stream: done at once, or when its turn comes, or, where the stream is
- * being captured, noted in the graph. */
+/* Puts a kernel's work on a stream. It runs at once, or in its turn, or is recorded in the graph if
+ * the stream is being captured. */
 void emulated_work(cudaStream_t stream, const void *kernel, std::function<void()> work);
 /* Bytes that the next launch of this thread reads and writes; see kernel.cuh. */
 void emulated_moves(uint64_t read, uint64_t written);
-/* Whether launches are only counted (emulated_counts.h): then this one has been. */
+/* Counts the launch if launches are only counted (emulated_counts.h).
+ * @return whether it was counted */
 bool emulated_launch_counted(const char *name, dim3 grid);
 /* Whether a GPU would accept such a launch. If not, the next error query returns the reason. */
 bool emulated_launch_check(const void *kernel, dim3 grid, unsigned threads, size_t shared_bytes);
@@ -118,7 +119,8 @@ static inline uint32_t __float_as_uint(float value)
     return bits;
 }
 
-#ifdef TY_EMULATED_RACES /* blocks run side by side, and the sanitizer knows what is atomic */
+#ifdef TY_EMULATED_RACES /* blocks run concurrently, and the sanitizer sees which accesses are     \
+                          * atomic */
 template <typename T> static inline T atomicAdd(T *to, T value)
 {
     return __atomic_fetch_add(to, value, __ATOMIC_RELAXED);
@@ -133,7 +135,7 @@ template <typename T> static inline T atomicMin(T *to, T value)
         ;
     return before;
 }
-#else /* one fiber runs at a time, so that nothing has to be atomic */
+#else /* one fiber runs at a time, so that nothing needs to be atomic */
 template <typename T> static inline T atomicAdd(T *to, T value)
 {
     T before = *to;

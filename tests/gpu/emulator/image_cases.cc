@@ -79,7 +79,7 @@ template <typename T> void pools(cuda_type type, uint64_t channels, const pool_w
 
     for (float &number : x)
         number = std::floor(number * 3);
-    for (float &number : dy) /* so that 16 bits have them and their sums */
+    for (float &number : dy) /* exact in 16 bits, and so are their sums */
         number = std::floor(number * 8) / 8;
     std::vector<T> of_x = typed<T>(x), y(outs), of_dy = typed<T>(dy), dx = typed<T>(expected_dx);
     cuda_pool_forward(type, &pool, of_x.data(), y.data(), nullptr);
@@ -149,7 +149,7 @@ template <typename T> void all_pools(cuda_type type)
 
 constexpr double norm_epsilon = 1e-5;
 
-/* Of one channel, in doubles. */
+/* One channel, in doubles. */
 struct reference {
     double mean = 0, variance = 0, product = 0, sum = 0;
 
@@ -193,7 +193,7 @@ struct batch {
         cudaStreamSynchronize(nullptr);
     }
 
-    /* What the relu let through, by the output that it made. */
+    /* Elements that the relu passed, from its output. */
     double gradient(uint64_t at) const
     {
         return !has_relu || y[at] > 0 ? dy[at] : 0;
@@ -218,8 +218,8 @@ struct batch {
 void batch_norm(uint64_t rows, uint64_t channels, float offset, const behind &is)
 {
     const batch b(rows, channels, offset, is), again(rows, channels, offset, is);
-    /* By what the float next to a mean is away from it all results may be off; by their squares
-     * variances would be by far more. */
+    /* All results may differ by the distance of a mean to the next float. Variances from squares
+     * would differ by far more. */
     const double tolerance = 2e-5 + 1.5e-6 * offset, n = (double)rows;
     double y_found = 0, y_expected = 0, dx_found = 0, dx_expected = 0;
     bool is_y_right = true, is_dx_right = true, is_left_right = true;

@@ -175,7 +175,7 @@ static bool has_bias(const operation *o)
     return o->epilogue == CUBLASLT_EPILOGUE_BIAS || o->epilogue == CUBLASLT_EPILOGUE_GELU_AUX_BIAS;
 }
 
-/* Of a product of these matrices, whatever its shape. NULL, or the rule that is broken. */
+/* Checks a product of these matrices for any shape. Returns NULL, or the rule that is broken. */
 static const char *types_check(const operation *o, const layout *a, const layout *b,
                                const layout *c, const layout *d)
 {
@@ -210,7 +210,7 @@ static bool has_fast_rows(const layout *of)
     return of->type == CUDA_R_32F || (of->stride % 8 == 0 && of->rows % 8 == 0);
 }
 
-/* Shapes that fit, or nothing is found. */
+/* Matching shapes, or nothing is found. */
 static cublasStatus_t fake_heuristic(cublasLtHandle_t handle, cublasLtMatmulDesc_t made,
                                      cublasLtMatrixLayout_t a, cublasLtMatrixLayout_t b,
                                      cublasLtMatrixLayout_t c, cublasLtMatrixLayout_t d,
@@ -279,7 +279,7 @@ static float *floats_of(const layout *of, const void *data, bool is_by_depth, ui
     return made;
 }
 
-/* Eight sums side by side, for the vectoriser. */
+/* Eight independent sums, for the vectorizer. */
 static float dot(uint64_t depth, const float *a, const float *b)
 {
     float sums[8] = {0}, sum = 0;
@@ -325,7 +325,7 @@ static void matmul_run(const void *arguments)
     ty_free(right);
 }
 
-/* Of pointers and memory, against what the algorithm was found for. */
+/* Checks pointers and workspace against those that the algorithm was found for. */
 static const char *pointers_check(const matmul *call, const promise *promised,
                                   const void *workspace, size_t workspace_bytes)
 {
@@ -434,7 +434,7 @@ ty_status cuda_blas_load(const cuda_blas **out, ty_error *error)
 
 /* ---- cuDNN ---- */
 
-/* Of the headers: what attention is taken from is newer than some. */
+/* Of the headers: attention needs newer ones than some installations have. */
 static size_t fake_dnn_version(void)
 {
     return CUDNN_VERSION;

@@ -1,4 +1,4 @@
-/* Convolutions by loops over every place where an output, a weight and an input meet. */
+/* Convolutions by loops over every combination of an output, a weight and an input. */
 #include "library_convolutions.h"
 
 #include <string.h>
@@ -19,7 +19,7 @@ static void row_convolve(convolved_sort made, int64_t left, int64_t first, int64
             *y += x[left + s] * w[s];
 }
 
-/* Of one output all weights. */
+/* All weights of one output. */
 static void output_convolve(const convolution *c, convolved_sort made, const int64_t at[4],
                             float *x, float *w, float *y)
 {

@@ -16,10 +16,11 @@ typedef struct convolution {
  * for example. */
 typedef enum convolved_sort { CONVOLVE_X, CONVOLVE_W, CONVOLVE_Y } convolved_sort;
 
-/** Adds to one of three row-major arrays what the others make, in floats and in one order. */
+/** Adds the result of the two other arrays to one of three row-major arrays, in floats and in a
+ * fixed order. */
 void convolve(const convolution *c, convolved_sort made, float *x, float *w, float *y);
 
-/** As tensor cores read a float: rounded to 11 bits. */
+/** Rounds a float to 11 bits, as tensor cores do. */
 float tf32_of(float value);
 
 #endif

@@ -36,11 +36,11 @@ typedef struct attribute {
     void *values;
 } attribute;
 
-/* A tensor of a graph, and what its operations do with it. */
+/* A tensor of a graph, and its uses by the graph's operations. */
 typedef struct member {
     const struct descriptor *tensor;
     bool is_read, is_written;
-    uint32_t products; /* that read it, itself or in another order */
+    uint32_t products; /* number of readers, of it or of a reordered view */
     bool is_summed;    /* over heads */
     bool is_added;     /* floats in memory, to which a product adds in any order */
 } member;
@@ -84,7 +84,7 @@ typedef struct rule {
     cudnnBackendAttributeType_t type;
     int64_t most;
     bool is_needed;
-    int link; /* the kind of descriptor that it is */
+    int link; /* the required kind of descriptor */
 } rule;
 
 #define LINK(kind, name, is_needed, to)                                                            \
@@ -429,7 +429,7 @@ typedef struct operands {
     const descriptor *reads[3], *makes;
 } operands;
 
-/* Of a convolution all three, whichever it makes. */
+/* All three of a convolution, whichever is the output. */
 typedef struct convolved {
     const descriptor *kind, *x, *w, *y;
     float alpha, beta;
@@ -485,7 +485,7 @@ static operands operands_of(const descriptor *operation)
                       linked(operation, CUDNN_ATTR_OPERATION_RESHAPE_YDESC)};
 }
 
-/* Whether x's numbers are one, or many alike, for each of y's. */
+/* Whether x has one number, or several equal ones, for each of y's. */
 static bool spreads(const descriptor *x, const descriptor *y)
 {
     for (int i = 0; i < AXES; i++)
@@ -540,7 +540,7 @@ static cudnnStatus_t reduction_check(const descriptor *of)
     return CUDNN_STATUS_SUCCESS;
 }
 
-/* The same places in memory, in another order. */
+/* The same memory, in another order. */
 static cudnnStatus_t reshape_check(const descriptor *of)
 {
     const operands o = operands_of(of);
@@ -566,7 +566,7 @@ static cudnnStatus_t convolution_check(const descriptor *of)
                : broken(CUDNN_STATUS_BAD_PARAM, "a convolution of two axes with numbers of others");
 }
 
-/* Whether it has no gaps, by its axes of more than one. */
+/* Whether it has no gaps, considering axes longer than one. */
 static bool is_packed(const descriptor *tensor)
 {
     int64_t behind = 1;
@@ -586,7 +586,7 @@ static bool is_packed(const descriptor *tensor)
     return (uint64_t)behind == elements(tensor);
 }
 
-/* In planes or channels last, where that differs. */
+/* In planes or channels last, if that differs. */
 static bool lies_alike(const descriptor *a, const descriptor *b)
 {
     const descriptor *const both[] = {a, b};
@@ -634,7 +634,7 @@ static member *member_of(const descriptor *graph, const descriptor *tensor)
     return NULL;
 }
 
-/* The tensor's, which is there from now on; NULL where another one has its number. */
+/* The tensor's member, added if missing; NULL if another tensor has its number. */
 static member *member_make(descriptor *graph, const descriptor *tensor)
 {
     member *found = member_of(graph, tensor);
@@ -651,7 +651,7 @@ static member *member_make(descriptor *graph, const descriptor *tensor)
     return &graph->members[graph->member_count++];
 }
 
-/* A product that reads what is another order of a tensor reads that, too. */
+/* A product that reads a reordered view of a tensor also reads the tensor. */
 static void product_count(const descriptor *graph, const descriptor *tensor)
 {
     const attribute *operations = find(graph, CUDNN_ATTR_OPERATIONGRAPH_OPS);
@@ -728,7 +728,7 @@ static bool is_supported_convolution(const descriptor *of)
            lies_alike(c.x, c.y) && lies_alike(c.w, c.y);
 }
 
-/* Heads of sizes and in places that the fused kernels read. */
+/* Heads with sizes and locations that the fused kernels read. */
 static bool is_supported(const descriptor *graph)
 {
     if (convolution_in(graph) != NULL)
@@ -834,7 +834,7 @@ cudnnStatus_t graph_finalize(cudnnBackendDescriptor_t made)
 
 #define NOTE(name) (UINT32_C(1) << CUDNN_NUMERICAL_NOTE_##name)
 
-/* The first sums in any order. */
+/* The first engine sums in any order. */
 static const engine attention_engines[] = {{.notes = NOTE(TENSOR_CORE) | NOTE(NONDETERMINISTIC)},
                                            {.notes = NOTE(TENSOR_CORE)}};
 /* Engines for convolutions, best guess first, and the fallbacks. The slower ones take longer than
@@ -915,7 +915,7 @@ cudnnStatus_t graph_attribute_get(cudnnBackendDescriptor_t const made,
 
 /* ---- Playing a graph ---- */
 
-/* A call, by value: what is brought from the host is read when it is made. */
+/* A call, by value: host arguments are read at the call. */
 typedef struct call {
     const descriptor *graph;
     const engine *engine;
@@ -925,7 +925,7 @@ typedef struct call {
     uint64_t workspace_bytes;
 } call;
 
-/* A member in memory: of virtual ones as floats, rounded to what they are. */
+/* A member in memory; virtual ones as floats, rounded to their type. */
 typedef struct place {
     const descriptor *tensor;
     void *data;
@@ -1019,7 +1019,7 @@ static void reduction_play(const descriptor *of, const place *x, const place *y)
                                    CUDNN_ATTR_REDUCTION_OPERATOR) == CUDNN_REDUCE_TENSOR_MAX;
     int64_t index[AXES] = {0};
 
-    do { /* of each of y's the group of x's */
+    do { /* the group of x's for each of y's */
         int64_t within[AXES] = {0}, groups[AXES], at[AXES];
         float sum = is_most ? -INFINITY : 0;
         bool is_more = true;
@@ -1137,7 +1137,7 @@ static void graph_play(const void *arguments)
     place places[MOST_TENSORS];
     float values[MOST_TENSORS];
 
-    memset(c->workspace, 0xff, c->workspace_bytes); /* it is ours to spoil */
+    memset(c->workspace, 0xff, c->workspace_bytes); /* a copy that may be overwritten */
     if (convolution_in(graph) != NULL) {
         convolution_play(c, convolution_in(graph));
         return;
@@ -1174,7 +1174,7 @@ static void graph_play(const void *arguments)
 
 /* ---- Calls ---- */
 
-/* Pointers of the members, of a pack that has no others. */
+/* Pointers of the members, from a pack that has no others. */
 static cudnnStatus_t pointers_find(const descriptor *graph, const descriptor *pack, call *out)
 {
     const attribute *numbers = find(pack, CUDNN_ATTR_VARIANT_PACK_UNIQUE_IDS);

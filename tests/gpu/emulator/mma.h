@@ -165,7 +165,7 @@ static void mma_sync(fragment<accumulator, m, n, k, float> &out,
         for (int e = 0; e < EACH; e++)
             out.x[e] += lefts[e] * factor;
     }
-    __syncwarp(); /* all have read what all had */
+    __syncwarp(); /* all threads have read all values */
 }
 } // namespace wmma
 } // namespace nvcuda

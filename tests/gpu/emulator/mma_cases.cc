@@ -20,7 +20,7 @@ struct doing {
     unsigned shift = 0; /* elements by which the matrices begin after a multiple of 32 bytes */
     unsigned stride = STRIDE; /* of the 16-bit ones */
     unsigned sum_stride = STRIDE;
-    unsigned threads = WARP; /* that come to the product */
+    unsigned threads = WARP; /* that take part in the product */
     unsigned of_lane_3 = 0;  /* elements by which the matrix of that thread differs */
     bool is_filled = true;
 };

@@ -58,7 +58,7 @@ struct call {
 struct world;
 struct nccl_kernel;
 
-struct arrival { /* of a member at a collective or a message */
+struct arrival { /* arrival of a member at a collective or a message */
     nccl_kernel *kernel = nullptr;
     const call *of = nullptr;
 };
@@ -70,12 +70,12 @@ const int everybody = -1;
 struct world {
     int size, serial;
     std::string name;
-    std::string files; /* what their names begin with, where members are processes; else empty */
-    std::vector<ncclComm_t> members; /* NULL: not there yet, or gone */
+    std::string files; /* prefix of their names, if members are processes; otherwise empty */
+    std::vector<ncclComm_t> members; /* NULL: not there yet, or left */
     std::vector<int> devices;
     int joined = 0;
     std::map<place, std::vector<arrival>> meetings;
-    std::map<std::string, std::set<int>> connections; /* members that came as far */
+    std::map<std::string, std::set<int>> connections; /* members that have arrived */
 };
 } // namespace
 
@@ -87,7 +87,7 @@ struct ncclComm {
     size_t launched = 0;                                    /* and how many in all */
     unsigned long graph = 0;                                /* that launched the latest kernel */
     std::shared_ptr<int> graphs = std::make_shared<int>(0); /* that have kernels of it */
-    /* In progress: the wait for the other members, and what is launched then. */
+    /* In progress: the wait for the other members, and the launches after it. */
     emulated_waiter *waits = nullptr;
     cudaStream_t stream = nullptr;
     std::vector<call> calls;
@@ -251,7 +251,7 @@ void collective_run(const std::vector<arrival> &met)
     }
 }
 
-/* Whether all are there: then it is done, at once. */
+/* Whether all have arrived; then the operation runs at once. */
 void meeting_look(world *of, const place &at)
 {
     const std::vector<arrival> met = of->meetings[at];
@@ -316,7 +316,7 @@ void file_bring(const world *of, const place &at, const call &own, int rank)
     file_write(file_of(of, at, rank), &own, sizeof own, own.in, brought_bytes(of, own));
 }
 
-/* Whether all have brought theirs: then this member has its result. */
+/* Whether all inputs exist; then this member has its result. */
 bool files_meet(const world *of, const place &at, const call &own, int rank)
 {
     const bool is_message = std::get<0>(at) != everybody;
@@ -369,7 +369,7 @@ bool has_joined(const world *of)
 
 /* ---- Connections ---- */
 
-/* By size, as NCCL's tuner chooses. */
+/* By size, like NCCL's tuner. */
 std::string connection_of(const ncclComm_t comm, const call &of)
 {
     const bool is_message = of.what == SEND || of.what == RECEIVE;
@@ -389,7 +389,7 @@ bool is_connected(const world *of, const std::string &name)
     return found != of->connections.end() && found->second.size() >= needed;
 }
 
-/* Of what calls use for the first time, what the others have not come to; empty: nothing. */
+/* First uses in these calls that the other members have not reached; empty: none. */
 std::string unconnected(ncclComm_t comm, const std::vector<call> &calls)
 {
     world *of = comm->of.get();
@@ -412,7 +412,7 @@ std::string unconnected(ncclComm_t comm, const std::vector<call> &calls)
 
 /* ---- Launches ---- */
 
-/* Whether one follows the other on some device, or on several one after the other. */
+/* Whether one follows the other on some device, directly or through others. */
 bool is_behind(const std::pair<int, size_t> &launched, const std::pair<int, size_t> &sought)
 {
     std::vector<std::pair<int, size_t>> left{launched};
@@ -540,7 +540,7 @@ ncclResult_t take(ncclComm_t comm, cudaStream_t stream, const call &asked)
     return ncclSuccess;
 }
 
-/* NCCL waits for the graphs, whoever destroys or aborts a communicator (src/init.cc,
+/* NCCL waits for the graphs on every destroy or abort of a communicator (src/init.cc,
  * commDestroySync). */
 void world_leave(std::unique_lock<std::mutex> &lock, ncclComm_t comm)
 {
@@ -586,7 +586,7 @@ ncclResult_t ncclCommInitRankConfig(ncclComm_t *out, int size, ncclUniqueId id, 
 {
     const char *connects = getenv("NCCL_RUNTIME_CONNECT");
     std::unique_lock<std::mutex> lock = emulated_lock();
-    if (all().open == 0) { /* whose members may have ended in the middle */
+    if (all().open == 0) { /* some of its members may have ended in the middle */
         all().latest.clear();
         all().followers.clear();
     }

@@ -20,7 +20,7 @@ constexpr float beyond = -7.0f; /* after the scratch */
 struct asked {
     bool is_rms, adds;
     bool has_parameters, has_input; /* whose gradients are wanted */
-    bool is_sum;                    /* what is normalised, of two */
+    bool is_sum;                    /* the normalized input is a sum of two */
 };
 
 struct norm {
@@ -49,7 +49,7 @@ struct norm {
     }
 };
 
-/* What is first found to be wrong of one of the results. */
+/* Reports the first error in one of the results. */
 struct found {
     const char *what;
     double tolerance;

@@ -110,7 +110,7 @@ void store_part(float *x, bool has_barrier)
 
 /* ---- Cases ---- */
 
-/* In a child, which the sanitizer ends with its code when it has reported something. */
+/* Runs in a child, which the sanitizer ends with its code after a report. */
 bool is_reported(const std::function<void()> &run)
 {
     int outcome = 0;

@@ -24,7 +24,7 @@
 
 struct graph_node {
     std::function<void()> work;
-    emulated_graph_kernel kernel; /* in place of work, if it has any */
+    emulated_graph_kernel kernel; /* in place of work, for kernels with peers */
 };
 
 struct CUgraph_st {
@@ -36,30 +36,30 @@ struct CUgraphExec_st {
 };
 
 struct CUstream_st {
-    cudaGraph_t recording; /* not NULL: it is being captured */
+    cudaGraph_t recording; /* not NULL: the stream is being captured */
     cudaStreamCaptureMode mode;
     std::thread::id owner; /* the thread that began the capture */
     bool is_invalid;       /* a forbidden call was made meanwhile */
-    emulated_queue *queue; /* NULL: its work is done at once */
+    emulated_queue *queue; /* NULL: work runs at once */
 };
 
 struct event_state {
     double at_s = 0;
-    std::atomic<bool> is_captured{false}; /* recorded as a point of a graph, which has no time */
+    std::atomic<bool> is_captured{false}; /* recorded as a node of a graph, which has no time */
     std::atomic<unsigned long> asked{0}, passed{0}; /* records */
 };
 
 struct CUevent_st {
-    std::shared_ptr<event_state> state; /* records under way outlive the event */
+    std::shared_ptr<event_state> state; /* pending records outlive the event */
 };
 
 namespace
 {
-/* Of everything below. Streams are captured by one thread, and used by several. */
+/* Guards everything below. Streams are captured by one thread, and used by several. */
 std::mutex lock;
 std::set<cudaStream_t> captured;
 std::map<const char *, size_t> pinned;       /* host memory that graphs may copy from and to */
-std::map<const void *, size_t> shared_asked; /* by kernels that want more than all have */
+std::map<const void *, size_t> shared_asked; /* by kernels that need more than the default */
 long graphs_alive;
 thread_local cudaError_t last_error = cudaSuccess;
 thread_local double skipped_s; /* of delays that no thread waited for */
@@ -70,7 +70,7 @@ cudaError_t fail(cudaError_t code)
     return code;
 }
 
-/* Whether a capture forbids this thread a call that is not for its stream; the capture is void. */
+/* Whether a capture forbids this thread a call outside its stream; the capture becomes invalid. */
 bool is_forbidden()
 {
     std::lock_guard<std::mutex> guard(lock);
@@ -86,7 +86,7 @@ bool is_forbidden()
     return is_found;
 }
 
-/* Does the work, or notes it, or puts it into the stream's queue. */
+/* Runs the work, records it, or puts it into the stream's queue. */
 cudaError_t take(cudaStream_t stream, std::function<void()> work)
 {
     if (emulated_device_is_lost())
@@ -142,7 +142,7 @@ double now_s()
         .count();
 }
 
-/* ---- Memory that only devices touch ---- */
+/* ---- Memory that only devices access ---- */
 
 #if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
 int device_key()
@@ -231,7 +231,7 @@ void device_release(void *memory)
         free(memory);
 }
 
-/* A program that ends has freed its graphs. */
+/* A program that ends must have freed its graphs. */
 struct leak_check {
     ~leak_check()
     {
@@ -379,7 +379,8 @@ cudaError_t cudaMalloc(void **out, size_t bytes)
         return fail(cudaErrorMemoryAllocation);
     taken_count(*out, bytes);
     const emulated_access access;
-    memset(*out, 0xff, bytes < LARGE ? bytes : LARGE); /* NaN; a workspace's pages are not made */
+    memset(*out, 0xff, bytes < LARGE ? bytes : LARGE); /* NaN; pages of a workspace are not
+                                                        * touched */
     return cudaSuccess;
 }
 
@@ -489,7 +490,7 @@ cudaError_t cudaMemcpyAsync(void *to, const void *from, size_t bytes, enum cudaM
 cudaError_t cudaStreamCreateWithFlags(cudaStream_t *out, unsigned flags)
 {
     if (flags !=
-        cudaStreamNonBlocking) /* the others wait for the legacy stream, which this lacks */
+        cudaStreamNonBlocking) /* the others wait for the legacy stream, which is not emulated */
         return fail(cudaErrorNotSupported);
     *out = new CUstream_st{nullptr, cudaStreamCaptureModeGlobal, {}, false, emulated_queue_new()};
     return cudaSuccess;

@@ -70,7 +70,7 @@ void begin(const char *name, bool is_stated, uint64_t read, uint64_t written)
     now = {name, true, is_stated, read, written};
 }
 
-/* Numbers that are neither all alike nor far from 1. */
+/* Numbers that differ and are close to 1. */
 void *take(size_t bytes)
 {
     void *made = arena + used;
@@ -99,7 +99,7 @@ int32_t *integers(size_t count)
     return made;
 }
 
-/* Of the type under test; as floats or 16 bits all of them are numbers. */
+/* In the type under test; all bit patterns are numbers as floats and as 16 bits. */
 cuda_type type;
 void *activations(size_t count)
 {
@@ -156,7 +156,7 @@ void elements()
     });
 }
 
-/* Wide, high and narrow, and several tiles of either. */
+/* Wide, tall and narrow shapes, and several tiles in either direction. */
 void layouts()
 {
     for (bool adds : {false, true})
@@ -177,8 +177,8 @@ void layouts()
         });
 }
 
-/* Of as many columns as tiles of any number of rows have, and of more than make all gradients at
- * once; one band of rows and several. */
+/* As many columns as tiles of any number of rows have, and more than the kernel for all gradients
+ * supports; one band of rows and several. */
 void norms()
 {
     const uint64_t sizes[][2] = {{ROWS, N}, {100, 70}, {3, 700}, {37, 1500}, {9, 3000}, {5, 12100}};
@@ -207,8 +207,8 @@ void norms()
             });
 }
 
-/* Fewer channels than a warp has threads, as many as several have, and more; one row and several
- * bands of them. What a relu lets through is all. */
+/* Fewer channels than a warp has threads, as many as several warps have, and more; one row and
+ * several bands of rows. A relu passes everything. */
 void batch_norms()
 {
     const uint64_t sizes[][2] = {{2000, 3}, {1, 70}, {700, 70}, {40, 2048}};
@@ -372,7 +372,8 @@ void mixtures()
                int32_t *starts = integers(EXPERTS + 1);
                void *x = activations(TOKENS * WIDTH), *copies = activations(COPIES * WIDTH);
                void *dscores = activations(TOKENS * 8), *part = activations(TOKENS * 4);
-               for (int i = 0; i < TOKENS * EXPERTS; i++) /* each expert is seen by as many */
+               for (int i = 0; i < TOKENS * EXPERTS; i++) /* the same number of tokens for each
+                                                           * expert */
                    scores[i] = (float)((i + i / EXPERTS) % EXPERTS);
                cuda_route(&m, scores, choice, weight, nullptr);
                cuda_experts_place(&m, choice, starts, place, copy_of, nullptr);
@@ -431,7 +432,7 @@ void updates()
 }
 } // namespace
 
-/* ---- What code compiled for the thread sanitizer calls ---- */
+/* ---- Functions called by code compiled for the thread sanitizer ---- */
 
 extern "C" {
 #define ACCESS(bytes)                                                                              \
