@@ -114,12 +114,14 @@ ty_schedule_problem ty_schedule_check(ty_schedule schedule, const ty_schedule_us
  *   tensor parallel    every replica is a group of `tensor_parallel` devices
  *   context parallel   ... of `context_parallel` devices, each with a shard of every sequence
  *   expert parallel    ... of `expert_parallel` devices, each with its samples and its experts, or
- * a shard of the tables that embedding bags read (`table_shard`) parameter servers  replicas, and
- * `servers` that sum their gradients actors, learners   a first stage without layers plays
- * episodes; the second one learns from them interleaved        `virtual_stages` stages, far apart
- * in the model, share their devices A step has `micro_batches` micro-batches of `micro_batch_size`
- * samples, numbered through all replicas: replica m mod r of each stage computes micro-batch m.
- * Gradient accumulation is a stage whose replicas each compute several micro-batches.
+ *                      a shard of the tables that embedding bags read (`table_shard`)
+ *   parameter servers  replicas, and `servers` that sum their gradients
+ *   actors, learners   a first stage without layers plays episodes; the second learns from them
+ *   interleaved        `virtual_stages` stages, far apart in the model, share their devices
+ *
+ * A step has `micro_batches` micro-batches of `micro_batch_size` samples, numbered through all
+ * replicas: replica m mod r of each stage computes micro-batch m. Gradient accumulation is a stage
+ * whose replicas each compute several micro-batches.
  *
  * Pipeline ranks: with v virtual stages per pipeline rank, stages s, s + P, s + 2P, ... run on the
  * same devices, where P = stage_count / v is the number of pipeline ranks. With v = 1 each stage
