@@ -114,11 +114,10 @@ ty_schedule_problem ty_schedule_check(ty_schedule schedule, const ty_schedule_us
  *   tensor parallel    every replica is a group of `tensor_parallel` devices
  *   context parallel   ... of `context_parallel` devices, each with a shard of every sequence
  *   expert parallel    ... of `expert_parallel` devices, each with its samples and its experts, or
- *                      a shard of the tables that embedding bags read (`table_shard`)
+ *                      with a shard of the tables that embedding bags read (`table_shard`)
  *   parameter servers  replicas, and `servers` that sum their gradients
- *   actors, learners   a first stage without layers plays episodes; the second learns from them
+ *   actors, learners   a first stage without layers plays episodes; the second one learns from them
  *   interleaved        `virtual_stages` stages, far apart in the model, share their devices
- *
  * A step has `micro_batches` micro-batches of `micro_batch_size` samples, numbered through all
  * replicas: replica m mod r of each stage computes micro-batch m. Gradient accumulation is a stage
  * whose replicas each compute several micro-batches.
@@ -148,9 +147,11 @@ ty_schedule_problem ty_schedule_check(ty_schedule schedule, const ty_schedule_us
  * in torchtitan's "selective op". Of the linear and conv2d layers of a block these are the first,
  * third, ... one's; of each attention its projections and its sums of the values (the scores are as
  * in selective); of each mlp the first product. Everything else is recomputed, and so are all moe,
- * lstm and additive attention layers. Elementwise: a segment is one block, and only the outputs of
- * norms and activation functions are recomputed, those inside an mlp and of experts too. No product
- * is recomputed. Megatron-Core calls it output-discarding recomputing ("layernorm", "moe_act").
+ * lstm and additive attention layers.
+ *
+ * Elementwise: a segment is one block, and only the outputs of norms and activation functions are
+ * recomputed, those inside an mlp and of experts too. No product is recomputed. Megatron-Core calls
+ * it output-discarding recomputing ("layernorm", "moe_act").
  */
 typedef enum ty_recompute {
     TY_RECOMPUTE_NONE,
