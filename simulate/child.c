@@ -1,4 +1,4 @@
-/* A child process with a shared page for its results and a pipe for its last words. */
+/* A child process with a shared page for its results and a pipe for its output. */
 #include "child.h"
 
 #include "ty_base.h"
@@ -30,19 +30,19 @@ struct ty_child {
     double time_limit_s, deadline_s;
     struct shared *shared;
     size_t result_size;
-    int words_fd; /* what the child prints; -1 after its end */
+    int words_fd; /* output of the child; -1 after its end */
     size_t length;
-    char words[WORDS_SIZE]; /* the first of it: the cause stands before the backtrace */
+    char words[WORDS_SIZE]; /* the first bytes: the cause precedes the backtrace */
     int wait_status;
 };
 
-/* The child's life; does not return. */
+/* Runs the child; does not return. */
 static void live(ty_child_body body, void *context, struct shared *shared, int words_fd,
                  pid_t parent)
 {
     signal(SIGINT, SIG_DFL);
     signal(SIGTERM, SIG_DFL);
-    /* Should the parent be killed, nobody else ends us. */
+    /* If the parent is killed, no other process ends the child. */
     prctl(PR_SET_PDEATHSIG, SIGKILL);
     if (getppid() != parent)
         _exit(1);
@@ -51,11 +51,11 @@ static void live(ty_child_body body, void *context, struct shared *shared, int w
     if (words_fd > STDERR_FILENO)
         close(words_fd);
     shared->status = body(context, shared->result, &shared->error);
-    /* No exit handlers: they belong to the parent's life. */
+    /* No exit handlers: they belong to the parent. */
     _exit(0);
 }
 
-/* Takes what is in the pipe. */
+/* Reads the content of the pipe. */
 static void listen(ty_child *child)
 {
     char spill[512];
@@ -94,8 +94,8 @@ static void end(ty_child *child)
     has_ended(child, 0);
 }
 
-/* Waits for the end or the deadline; false when the deadline came first and the child was killed.
- * The end of the pipe is no sign of the child's end: a later child may hold it open. */
+/* Waits for the end or the deadline; false if the deadline came first and the child was killed. The
+ * end of the pipe does not mark the child's end: a later child may have it open. */
 static bool attend(ty_child *child)
 {
     bool in_time = true;
@@ -117,7 +117,7 @@ static bool attend(ty_child *child)
     return in_time;
 }
 
-/* The line that tells most: SimGrid's first error, without its prefix; else the last line. */
+/* The most informative line: SimGrid's first error, without its prefix; else the last line. */
 static const char *last_words(ty_child *child)
 {
     static const char *const marks[] = {"/CRITICAL] ", "/ERROR] "};
@@ -162,7 +162,7 @@ static ty_status start(ty_child *child, ty_child_body body, void *context, ty_er
 
     if (pipe(ends) != 0)
         return ty_fail(error, TY_EIO, "cannot open a pipe to the simulation: %s", strerror(errno));
-    fflush(NULL); /* what is buffered must not be written twice */
+    fflush(NULL); /* buffered output must not be written twice */
     const pid_t pid = fork();
     if (pid < 0) {
         const int cause = errno;

@@ -1,5 +1,5 @@
-/* Collectives step by step: every message of the algorithm by itself, each member going on when its
- * neighbours let it. */
+/* Collectives in chunk resolution: every message of the algorithm separately; each member continues
+ * when its neighbors allow. */
 #include "walk.h"
 
 #include <math.h>
@@ -12,16 +12,16 @@ static ty_message between(const ty_walker *walker, const ty_group *group, ty_mes
     return message;
 }
 
-/* A message has come to a member. */
+/* Records the arrival of a message at a member. */
 static void tell(ty_walk *walk, const ty_group *group, uint64_t *arrived, uint32_t member)
 {
     ty_walk_advance(walk, &arrived[member], group->members[member]);
 }
 
-/* The `phase`-th messages of all strands of a member, `steps` times over. The message of step k
- * goes out once that of step k-1 came in: it is what is passed on. A phase has arrivals of its own,
- * since a neighbour may be in the next one already. The member's cores are busy with the first
- * strand. */
+/* Sends the `phase`-th messages of all strands of a member, `steps` times. The message of step k
+ * leaves once that of step k-1 has arrived, because it forwards it. Each phase counts its own
+ * arrivals, because a neighbor may already be in the next one. The member's cores are busy with the
+ * first strand. */
 static void run_steps(ty_walker *walker, ty_group *group, uint32_t place, uint32_t steps,
                       uint32_t phase, const ty_instruction_cost *cost)
 {
@@ -51,8 +51,8 @@ static void run_steps(ty_walker *walker, ty_group *group, uint32_t place, uint32
     }
 }
 
-/* Of a ring in channels, no more steps than its latency has room for: the library that chooses for
- * itself takes trees where messages are small, and their depth is in the cost's latency alone. */
+/* A ring in channels has at most as many steps as its latency allows: a library with its own choice
+ * uses trees for small messages, and their depth is only in the cost's latency. */
 static uint32_t step_count(const ty_group *group)
 {
     const uint32_t n = group->pattern->member_count;
@@ -68,7 +68,7 @@ static uint32_t step_count(const ty_group *group)
 void ty_chunk_ring(ty_walker *walker, ty_group *group, uint32_t place,
                    const ty_instruction_cost *cost)
 {
-    /* On a torus pieces in different orders keep all axes busy: they have no step in common. */
+    /* On a torus, shards in different orders keep all axes busy, without common steps. */
     if (group->pattern->rails.torus.axis_count > 0) {
         ty_flow_play(walker, group, place, cost);
         return;
@@ -108,7 +108,7 @@ void ty_chunk_all_to_all(ty_walker *walker, ty_group *group, uint32_t place,
     }
     group->plays[place]++;
     for (uint32_t k = 1; k < n; k++) {
-        /* Whom a member sends to in round k, `g` members being on a host. */
+        /* The receiver of a member in round k, with `g` members per host. */
         const uint32_t to = ty_pattern_across(
             group->pattern, ty_pattern_around(group->pattern, place, k % g), k / g);
         ty_message message = between(walker, group, ty_message_part(cost, n - 1), place, to);
@@ -128,7 +128,7 @@ static uint32_t child_count(uint32_t member, uint32_t members)
     return count;
 }
 
-/* What goes over the edge between a member and its parent, either way. */
+/* The message between a member and its parent, either way. */
 static ty_message over_edge(const ty_group *group, uint32_t member, const ty_instruction_cost *cost)
 {
     ty_strand strands[TY_MOST_STRANDS];
@@ -137,8 +137,8 @@ static ty_message over_edge(const ty_group *group, uint32_t member, const ty_ins
 }
 
 /*
- * Reduce: a member takes its children in order of distance, one after the other, then sends to its
- * parent when that has come to it. Broadcast: the same backwards.
+ * Reduce: a member receives from its children in order of distance, one after another, then sends
+ * to its parent when that is ready. Broadcast: the reverse.
  */
 void ty_chunk_tree(ty_walker *walker, ty_group *group, uint32_t member,
                    const ty_instruction_cost *cost)

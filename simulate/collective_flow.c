@@ -1,5 +1,5 @@
-/* Collectives as flows: all that goes over an edge of the pattern at once, but round by round in
- * trees. */
+/* Collectives as flows: all bytes of an edge of the pattern at once, but round by round in trees.
+ * */
 #include "walk.h"
 
 #include "ty_base.h"
@@ -42,14 +42,14 @@ void ty_flow_play(ty_walker *walker, ty_group *group, uint32_t place,
     ty_walk_play(walker, plays, count);
 }
 
-/* The round of a tree that is the `number`-th of all, up and then down. */
+/* The `number`-th round of a tree, up and then down. */
 static uint32_t turn_at(uint32_t number, uint32_t rounds)
 {
     return number < rounds ? number : 2 * rounds - 1 - number;
 }
 
-/* All members go from round to round together: a flow is what its round has of an edge. Who has no
- * part in a round keeps its cores all the same, as in every other pattern. */
+/* All members advance from round to round together: a flow is one round's bytes of an edge. Members
+ * without a part in a round keep their cores busy, as in every other pattern. */
 void ty_flow_tree(ty_walker *walker, ty_group *group, uint32_t place,
                   const ty_instruction_cost *cost)
 {

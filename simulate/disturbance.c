@@ -1,4 +1,4 @@
-/* What disturbs a run: jitter and stragglers. */
+/* Random disturbances of a run: jitter and stragglers. */
 #include "disturbance.h"
 #include "ty_simulate.h"
 
@@ -9,7 +9,7 @@
 /* Of SimuMax's straggler model, see ty_straggler_law. */
 #define STRAGGLER_WEIGHT 0.09
 
-/* What a number is for: no two uses see the same. */
+/* The use of a number: different uses get different numbers. */
 enum { JITTER, SPREAD, CHANCE };
 
 /* One number from several, spread evenly: SplitMix64 (Steele, Lea, Flood, 2014) of each in turn. */

@@ -44,20 +44,20 @@ static ty_status check(const ty_endurance_question *q, ty_error *error)
     return TY_OK;
 }
 
-/* What is out of order. */
+/* Failed components. */
 typedef struct part {
     double return_s, rate;
     uint32_t replicas;
 } part;
 
-/* The run, as far as it has got. */
+/* State of the run. */
 typedef struct run {
     const ty_endurance_question *q;
     ty_endurance *sums;
     double now_s;
     double unsaved_s;      /* work at full rate since the last checkpoint */
-    double unsaved_slow_s; /* what it took longer than at full rate */
-    double next_failure_s; /* by chance */
+    double unsaved_slow_s; /* additional time against the full rate */
+    double next_failure_s; /* random */
     uint32_t known, chances;
     uint32_t out_count;
     part out[MOST_OUT]; /* ascending by the time of return */
@@ -82,7 +82,7 @@ static double failure_s(const run *r)
     return fmin(r->next_failure_s, known_s(r));
 }
 
-/* How fast work goes with what is left. */
+/* Rate of work with the remaining replicas. */
 static double rate_now(const run *r)
 {
     double rate = 1.0;
@@ -111,7 +111,7 @@ static void put_out(run *r, double rate, uint32_t replicas)
     r->sums->most_out = r->out_count > r->sums->most_out ? r->out_count : r->sums->most_out;
 }
 
-/* A failure at `now`: what is in no checkpoint is lost. */
+/* A failure at `now`: work that no checkpoint has is lost. */
 static void fail(run *r)
 {
     r->events++;
@@ -129,7 +129,7 @@ static void fail(run *r)
     draw_failure(r);
 }
 
-/* Down until `until`, and longer where something fails meanwhile. */
+/* Down until `until`, and longer if something fails meanwhile. */
 static void stay_down(run *r, double until_s)
 {
     while (r->now_s < r->q->horizon_s) {
@@ -153,7 +153,7 @@ static void save(run *r)
     r->unsaved_s = r->unsaved_slow_s = 0.0;
 }
 
-/* @return whether it was written whole */
+/* @return whether it was completed */
 static bool write_checkpoint(run *r)
 {
     const double end_s = r->now_s + r->q->checkpoint_write_s, next_s = failure_s(r);
@@ -169,7 +169,7 @@ static bool write_checkpoint(run *r)
     return true;
 }
 
-/* With what is back by now. */
+/* Restarts with all components that have returned. */
 static void restart(run *r)
 {
     for (; r->out_count > 0 && r->out[0].return_s <= r->now_s; r->out_count--)
@@ -177,7 +177,7 @@ static void restart(run *r)
     stay_down(r, r->now_s + r->q->restart_s);
 }
 
-/* From here to the next thing that happens. */
+/* Advances to the next event. */
 static void go_on(run *r)
 {
     const double rate = rate_now(r);
@@ -185,7 +185,7 @@ static void go_on(run *r)
     const double next_s = fmin(failure_s(r), r->q->horizon_s);
 
     if (r->now_s >= return_s) {
-        /* A part is back: with a checkpoint and a restart it joins. Where a failure or the end
+        /* A component is back: it joins with a checkpoint and a restart. If a failure or the end
          * comes first, it joins with the next restart. */
         if (rate <= 0.0 || !isfinite(r->q->checkpoint_interval_s) || write_checkpoint(r))
             restart(r);

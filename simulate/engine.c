@@ -1,4 +1,4 @@
-/* All calls of SimGrid. See engine.h. */
+/* All calls to SimGrid. See engine.h. */
 #include "engine.h"
 
 #include "child.h"
@@ -11,13 +11,13 @@
 #include <stdio.h>
 #include <stdlib.h>
 
-/* Below SimGrid's resolution of time; it would round up and complain. */
+/* Below SimGrid's time resolution; it would round up and warn. */
 #define RESOLUTION_S 1e-9
 
-/* Into how many pieces a rate-limited message is cut at most. */
+/* Maximum number of pieces of a rate-limited message. */
 #define MAX_PIECES 8.0
 
-#if defined(__has_feature) /* clang's way to say it; gcc defines macros */
+#if defined(__has_feature) /* clang's form; gcc defines macros */
 #if __has_feature(thread_sanitizer)
 #define IS_THREAD_SANITIZED
 #endif
@@ -32,7 +32,7 @@
 #define IS_ADDRESS_SANITIZED
 #endif
 
-/* KiB a stack, which is cleared, and pages of guard below it. With thousands of actors, none; the
+/* KiB per stack, which is cleared, and guard pages below it: none with thousands of actors. The
  * address sanitizer needs both (its frames are larger). The thread sanitizer cannot follow a switch
  * of stacks: there, actors are threads. */
 #if defined(IS_THREAD_SANITIZED)
@@ -43,15 +43,15 @@
 #define CONTEXTS "--cfg=contexts/stack-size:64", "--cfg=contexts/guard-size:0"
 #endif
 
-/* Latency + bytes / bandwidth exactly, flows sharing links evenly: no corrections fitted to TCP, no
- * cap by window over round trip, no traffic of acknowledgements. */
+/* Exactly latency + bytes / bandwidth, with even sharing of links: no corrections fitted to TCP, no
+ * limit by window over round-trip time, no traffic of acknowledgments. */
 static char *const options[] = {
     "trainyard",
     "--cfg=network/model:CM02",
     "--cfg=network/crosstraffic:0",
     "--cfg=network/TCP-gamma:0",
     CONTEXTS,
-    "--log=root.thres:error", /* what it says is for an error message */
+    "--log=root.thres:error", /* its output is for an error message */
     NULL,
 };
 
@@ -59,7 +59,7 @@ static const ty_simgrid_calls *simgrid;
 
 ty_status ty_engine_load(ty_error *error)
 {
-    const ty_simgrid_calls *found; /* for children, one of which each */
+    const ty_simgrid_calls *found; /* for children, one each */
 
     return ty_simgrid_load(&found, error);
 }
@@ -77,7 +77,7 @@ void ty_engine_open(const char *platform_path)
     for (int i = 0; i <= count; i++)
         arguments[i] = options[i];
     simgrid->simgrid_init(&count, arguments);
-    signal(SIGINT, SIG_DFL); /* of its own handler the process ends with 1, as of a failure */
+    signal(SIGINT, SIG_DFL); /* its own handler would end the process with 1, like a failure */
     simgrid->simgrid_load_platform(platform_path);
 }
 
@@ -86,7 +86,7 @@ sg_host_t ty_engine_host(const char *name)
     return simgrid->sg_host_by_name(name);
 }
 
-/* What an actor is to do, as its user data: SimGrid hands over nothing but strings. */
+/* Function and context of an actor, as its user data: SimGrid passes only strings. */
 struct part {
     void (*code)(void *);
     void *context;
@@ -160,13 +160,13 @@ static void sleep_until(double time_s)
         simgrid->sg_actor_sleep_for(left_s);
 }
 
-/* What SimGrid says of a route. It finds it anew whenever it is asked, through all its zones. */
+/* SimGrid's figures of a route, cached: each query searches all zones again. */
 struct route {
-    sg_host_t from, to; /* NULL: an empty place */
+    sg_host_t from, to; /* NULL: an empty slot */
     double latency_s, bandwidth_bytes_per_s;
 };
 
-/* Open addressing; `room` is a power of two. There is one engine in a process. */
+/* Open addressing; `room` is a power of two. A process has one engine. */
 static struct {
     struct route *places;
     size_t room, count;
@@ -216,8 +216,8 @@ struct work {
     sg_exec_t *execs;
 };
 
-/* An exec keeps one core busy, so a share is split over as many cores as it needs; each part is
- * bounded to its share of a core, so that it takes `seconds` also when it has the core alone. */
+/* An exec keeps one core busy, so a share is split over as many cores as it needs. Each part is
+ * limited to its share of a core, so it takes `seconds` even alone on the core. */
 static struct work work_begin(sg_host_t host, double share, double seconds)
 {
     struct work work = {0, NULL};
@@ -266,7 +266,7 @@ void ty_engine_work(sg_host_t host, double share, double seconds)
     ty_engine_work_both(&(ty_work){host, share, seconds}, &nothing);
 }
 
-/* As the folded platform has it. */
+/* As in the folded platform. */
 #define NO_LIMIT 1e18
 
 ty_limit ty_engine_limit(const char *name)
@@ -274,7 +274,8 @@ ty_limit ty_engine_limit(const char *name)
     return (ty_limit){simgrid->sg_link_by_name(name), NO_LIMIT, 0};
 }
 
-/* @return whether the messages under way leave the route to this rate; else they lose theirs */
+/* @return whether messages in transit allow this rate limit on the route; else their limit is
+ * removed */
 static bool hold_back(ty_limit *limit, double bytes_per_s)
 {
     const bool is_free = limit->users == 0 || limit->bytes_per_s == bytes_per_s;
@@ -294,10 +295,10 @@ static void send_limited(const ty_message *message)
 }
 
 /*
- * In pieces that leave at the pace of the limit: alone the message takes exactly its least time,
- * and next to others it takes its share of the links on average. Pieces are no shorter than the
- * route's latency allows, so that the latency counts once; on a full link it counts once more for
- * each piece, which together is less than the limit itself adds.
+ * Sends in pieces at the rate of the limit. Without contention, the message takes exactly its
+ * minimum time; with contention, its average share of the links. Pieces are not shorter than the
+ * route's latency allows, so the latency counts once. On a full link it counts once more for each
+ * piece, in total less than the limit itself adds.
  */
 static void send_pieces(const ty_message *message, double start_s, double pieces)
 {
@@ -340,7 +341,7 @@ void ty_engine_message(const ty_message *message)
     if (message->from == message->to) {
         sleep_until(start_s + message->seconds);
     } else {
-        /* A copy: others make room for theirs meanwhile. */
+        /* A copy: other actors may move the array meanwhile. */
         const struct route route = *find_route(message->from, message->to);
         sleep_until(start_s + message->latency_s - route.latency_s);
         flow(message, &route);
@@ -349,9 +350,9 @@ void ty_engine_message(const ty_message *message)
     work_end(&at_target);
 }
 
-/* ---- Several at once ----------------------------------------------------------------------- */
+/* ---- Concurrent plays ---------------------------------------------------------------------- */
 
-/* Who waits for the plays that others have taken over. */
+/* An actor that waits for plays of helpers. */
 struct party {
     unsigned left;
     bool is_waiting;
@@ -359,7 +360,7 @@ struct party {
 };
 
 struct helper {
-    struct helper *next; /* among the idle ones */
+    struct helper *next; /* in the list of idle helpers */
     ty_crew *crew;
     sg_sem_t gate;
     const ty_play *play;

@@ -1,4 +1,4 @@
-/* In the place of the simulator, where a build leaves it out. */
+/* Replaces the simulator in builds without it. */
 #include "ty_simulate.h"
 
 #include "engine.h"

@@ -1,4 +1,4 @@
-/* Links over time, and who sends to whom: see ty_simulate.h. */
+/* Links over time, and the traffic matrix: see ty_simulate.h. */
 #include "traffic.h"
 #include "ty_simulate.h"
 
@@ -15,7 +15,7 @@ typedef struct recorder {
     const ty_timeline *timeline;
     uint32_t *curve_of; /* [2 * link + way]: its curve, or TY_NO_EDGE */
     ty_link_history *out;
-    /* The instruction whose span was looked up last: all edges of a collective have the same. */
+    /* The instruction of the last span look-up: all edges of a collective have the same span. */
     uint32_t pipeline_rank, instruction, replica, step;
     double from_s, to_s;
 } recorder;
@@ -38,7 +38,7 @@ static void spread(const recorder *h, double *bins, double bytes)
     }
 }
 
-/* From when the last member was ready to the end, over the ranks of the pipeline rank. */
+/* From the time the last member was ready to the end, over the replicas of the pipeline rank. */
 static void find_span(recorder *h, const ty_visit *v, uint32_t step)
 {
     const uint32_t first = ty_plan_first_replica(h->plan, v->pipeline_rank);
@@ -152,7 +152,7 @@ void ty_link_history_clear(ty_link_history *history)
     *history = (ty_link_history){0};
 }
 
-/* ---- From one to another ------------------------------------------------------------------- */
+/* ---- Traffic matrix ------------------------------------------------------------------------ */
 
 /* A table of pairs by open addressing; `room` is a power of two. */
 typedef struct matrix {

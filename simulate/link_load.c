@@ -1,4 +1,4 @@
-/* What a step puts on each link: from the program, its costs and the routes, without a simulation.
+/* Load of each link in a step: from the program, its costs and the routes, without a simulation.
  */
 #include "traffic.h"
 

@@ -16,13 +16,13 @@ static int compare_changes(const void *left, const void *right)
     const change *a = left, *b = right;
     if (a->time_s != b->time_s)
         return a->time_s < b->time_s ? -1 : 1;
-    return (a->bytes > b->bytes) - (a->bytes < b->bytes); /* what is freed first */
+    return (a->bytes > b->bytes) - (a->bytes < b->bytes); /* frees come first */
 }
 
 /*
- * Bytes that a micro-batch in flight adds for each layer of the stage it is in. Memory is said of a
- * pipeline rank, whose stages together have the activations of its fullest moment: they are taken
- * to be spread over its layers evenly.
+ * Bytes that an in-flight micro-batch adds per layer of its stage. The memory model has the peak
+ * activations of all virtual stages of a pipeline rank; they are assumed to be even over its
+ * layers.
  */
 static ty_status stash_of_layer(const ty_plan *plan, const ty_program *program,
                                 uint32_t pipeline_rank, double *out, ty_error *error)
@@ -40,7 +40,7 @@ static ty_status stash_of_layer(const ty_plan *plan, const ty_program *program,
     return TY_OK;
 }
 
-/* Whether anything of a stage ends a stash; if not, its forward does. */
+/* Whether a backward of a stage frees its activations; if not, its forward does. */
 static bool has_backward(const ty_stage_program *code, uint32_t stage)
 {
     for (uint32_t i = 0; i < code->instruction_count; i++)

@@ -1,4 +1,4 @@
-/* Collectives among ranks: see rank_exchange.h. */
+/* TP, CP and EP collectives: see parallel_exchange.h. */
 #include "parallel_exchange.h"
 
 #include "ty_base.h"
@@ -46,7 +46,7 @@ static uint32_t device_of(const ty_plan *plan, uint32_t pipeline_rank, ty_parall
                  ty_rank_of_parallel_group(plan, kind, group % groups, n)];
 }
 
-/* Neighbours are on one host or not: what is on most hosts changes most often. */
+/* Counts host changes between neighbors: the group on most hosts has most. */
 static uint32_t widest_group(const ty_plan *plan, const ty_cluster *cluster, uint32_t pipeline_rank,
                              ty_parallelism kind)
 {
@@ -85,9 +85,9 @@ ty_status ty_parallel_rails(const ty_plan *plan, const ty_cluster *cluster, uint
     return status;
 }
 
-/* ---- What an instruction exchanges ----------------------------------------------------------- */
+/* ---- Collectives of an instruction ----------------------------------------------------------- */
 
-/* Of the ranks of a kind, all collectives of an instruction over the links between them. */
+/* Cost of all collectives of one kind of an instruction, over the links between its ranks. */
 typedef struct demand {
     uint32_t collectives;
     double latency_s, edge_bytes, seconds;

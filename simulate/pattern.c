@@ -1,7 +1,7 @@
-/* Who sends to whom, shape by shape: see pattern.h. In a pattern whose rounds are even, an edge
- * carries its bytes at a steady rate, so one flow per edge takes as long as all the rounds, and
- * meets other traffic as they would on average. A tree's edges are busy one round in many: they are
- * flows of that round. */
+/* Sends of collectives, by shape: see pattern.h. If the rounds of a pattern are even, an edge
+ * carries its bytes at a steady rate. One flow per edge then takes as long as all rounds, and has
+ * the same contention on average. A tree's edge is busy in one of many rounds: it is a flow of that
+ * round. */
 #include "pattern.h"
 
 #include "ty_base.h"
@@ -9,13 +9,13 @@
 #include <math.h>
 #include <stdlib.h>
 
-enum { MOST_SHIFTS = 4 }; /* hosts that stand for all others */
+enum { MOST_SHIFTS = 4 }; /* hosts that represent all others */
 _Static_assert((int)MOST_SHIFTS < (int)TY_MOST_STRANDS, "beside them there is the own host's");
 _Static_assert(2 * (int)TY_TORUS_AXES <= (int)TY_MOST_STRANDS, "both ways of an axis");
 
-/* ---- Which shape ----------------------------------------------------------------------------- */
+/* ---- Shapes of a bucket ------------------------------------------------------------------ */
 
-/* TY_SHAPE_COUNT where there is none. */
+/* TY_SHAPE_COUNT: none. */
 static ty_pattern_shape shape_of(ty_collective_kind kind, ty_algorithm algorithm)
 {
     static const ty_pattern_shape shapes[TY_ALGORITHM_COUNT] = {
@@ -31,13 +31,13 @@ static ty_pattern_shape shape_of(ty_collective_kind kind, ty_algorithm algorithm
         return TY_SHAPE_COUNT;
     if (kind == TY_ALL_TO_ALL)
         return TY_SHAPE_ALL_TO_ALL;
-    /* What is gathered or scattered goes round in a ring whatever the plan says of reductions. */
+    /* All-gather and reduce-scatter are rings, whatever the plan's algorithm for all-reduces. */
     if (kind != TY_ALL_REDUCE && algorithm != TY_AUTOMATIC)
         return TY_SHAPE_RING;
     return shapes[algorithm];
 }
 
-/* The pattern's key; shape TY_SHAPE_COUNT where nothing is sent. */
+/* The pattern's key; shape TY_SHAPE_COUNT if nothing is sent. */
 static ty_pattern key_of(const ty_plan *plan, const ty_bucket *bucket, uint32_t phase)
 {
     const uint32_t pipeline_size = ty_plan_pipeline_size(plan);
@@ -53,7 +53,7 @@ static ty_pattern key_of(const ty_plan *plan, const ty_bucket *bucket, uint32_t 
 
     if (bucket->tied_stage != TY_NO_STAGE)
         key.tied = bucket->tied_stage % pipeline_size;
-    /* Whether a bucket's exchange takes place in every few steps only. */
+    /* Whether a bucket is reduced only in every k-th step. */
     if (key.member_count < 2 || key.tied == key.pipeline_rank ||
         (phase != TY_GATHER_PHASE && ty_plan_exchange_interval(plan, bucket) > 1))
         return key;
@@ -117,7 +117,7 @@ static int compare_ranks(const void *left, const void *right)
     return (a > b) - (a < b);
 }
 
-/* With interleaving, a tied weight's user may be on earlier devices than its owner. */
+/* With virtual stages, a tied weight's user may be on earlier devices than its owner. */
 void ty_pattern_members(const ty_plan *plan, const ty_bucket *bucket, uint32_t group,
                         uint32_t *ranks)
 {
@@ -155,7 +155,7 @@ static ty_status find_places(ty_pattern *pattern, ty_error *error)
     return TY_OK;
 }
 
-/* Who passes on to whom inside hosts and across them: the first group's, the others lie alike. */
+/* Neighbors inside hosts and across them: of the first group, which represents the others. */
 static ty_status find_rails(ty_pattern *pattern, const ty_plan *plan, const ty_cluster *cluster,
                             ty_error *error)
 {
@@ -210,8 +210,8 @@ static ty_status add_pattern(ty_pattern_set *set, const ty_plan *plan, const ty_
                : TY_OK;
 }
 
-/* Expert-parallel ranks send everybody what is for their experts or samples, others, and those of
- * tables by rows, pass on sums and parts. */
+/* Expert-parallel ranks send tokens or samples in an all-to-all. Other ranks, and EP with
+ * row-sharded tables, send partial sums and shards around a ring. */
 static ty_status add_parallel(ty_pattern_set *set, const ty_plan *plan,
                               const ty_parallel_exchanges *parallel, const ty_cluster *cluster,
                               uint32_t pipeline_rank, ty_parallelism kind, ty_error *error)
@@ -293,7 +293,7 @@ ty_message ty_message_part(const ty_instruction_cost *cost, double count)
     };
 }
 
-/* A part of the transfer that takes its share of the time however few bytes there are. */
+/* A part of the transfer that takes its share of the time for any number of bytes. */
 static ty_message timed(double latency_s, double bytes, double transfer_s)
 {
     return (ty_message){.latency_s = latency_s,
@@ -316,8 +316,8 @@ static uint32_t ring(const ty_pattern *p, uint32_t member, const ty_instruction_
     return 1;
 }
 
-/* The parent of a member is its number without the lowest bit. Of the 2 rounds ceil(log2 n), each
- * as long as the others, an edge is busy in one on the way up and one on the way down. */
+/* The parent of a member is its number without the lowest bit. Of the 2 ceil(log2 n) equal rounds,
+ * an edge is busy in one on the way up and one on the way down. */
 static uint32_t tree(const ty_pattern *p, uint32_t member, const ty_instruction_cost *cost,
                      ty_strand *out)
 {
@@ -333,8 +333,8 @@ static uint32_t tree(const ty_pattern *p, uint32_t member, const ty_instruction_
     return 1;
 }
 
-/* The member that is `steps` further along an axis: `order` has the first axis change first. Itself
- * beyond the end of a line. */
+/* The member `steps` further along an axis (in `order`, the first axis changes fastest). The member
+ * itself beyond the end of a line. */
 static uint32_t along(const ty_pattern *p, uint32_t member, uint32_t axis, bool is_back)
 {
     const ty_torus_axis *axes = p->rails.torus.axes;
@@ -349,7 +349,7 @@ static uint32_t along(const ty_pattern *p, uint32_t member, uint32_t axis, bool 
     return p->rails.order[place - at * stride + (at + (is_back ? m - 1 : 1)) % m * stride];
 }
 
-/* What each axis carries, to the neighbours on both sides, all of it at once. */
+/* Messages of each axis to the neighbors on both sides, all at once. */
 static uint32_t torus(const ty_pattern *p, uint32_t member, ty_collective_kind kind,
                       const ty_instruction_cost *cost, ty_strand *out)
 {
@@ -369,7 +369,7 @@ static uint32_t torus(const ty_pattern *p, uint32_t member, ty_collective_kind k
     return 2 * t->axis_count;
 }
 
-/* (g-1)/g of the bytes around the host, of which a mesh spreads most over its other rings, and 1/g
+/* (g-1)/g of the bytes around the host (a mesh spreads most of these over its other rings), and 1/g
  * across. */
 static uint32_t rails(const ty_pattern *p, uint32_t member, const ty_instruction_cost *cost,
                       ty_strand *out)
@@ -387,7 +387,7 @@ static uint32_t rails(const ty_pattern *p, uint32_t member, const ty_instruction
     }
     if (p->rails.hosts > 1) {
         message.bytes = cost->edge_bytes / g;
-        /* Devices that share a NIC fill it together, which pacing does not see. */
+        /* Devices that share a NIC fill it together, which a rate limit per message ignores. */
         message.is_paced = false;
         out[count++] = (ty_strand){1, {{member, ty_pattern_across(p, member, 1), message}}};
     }
@@ -434,7 +434,7 @@ static uint32_t hierarchy(const ty_pattern *p, uint32_t member, const ty_instruc
     return 1;
 }
 
-/* The i-th of `shifts` distances, in hosts, that stand for all. */
+/* The i-th of `shifts` distances, in hosts, that represent all. */
 static uint32_t shift_of(const ty_pattern *p, uint32_t i, uint32_t shifts)
 {
     return 1 + (uint32_t)((uint64_t)i * (p->rails.hosts - 1) / shifts);
@@ -447,9 +447,9 @@ static uint32_t shift_count(const ty_pattern *p)
 }
 
 /*
- * Push and pull; slices and results. What goes to the other members of the host is one message,
- * what goes to other hosts one to each of a few that stand for all: every NIC and link of a host
- * carries as much as it would.
+ * Push and pull; slices and results. One message represents those to the other members of the host;
+ * one message to each of a few hosts represents those to all: every NIC and link of a host has its
+ * real load.
  */
 static uint32_t servers(const ty_pattern *p, uint32_t member, const ty_instruction_cost *cost,
                         ty_strand *out)
@@ -474,9 +474,9 @@ static uint32_t servers(const ty_pattern *p, uint32_t member, const ty_instructi
 }
 
 /*
- * Push and pull of an equal share of each server, or of a few that stand for all: dealt out to
- * members in turn, so that every server gets as much as it would. Where one has more of a bucket
- * than others, the cost says how long that takes, which no share is faster than.
+ * Push and pull of an equal share of each server, or of a few that represent all: assigned to
+ * members in turn, so that every server has its real load. If one server has more of a bucket than
+ * others, the cost has the time of its share, and no share is faster.
  */
 static uint32_t dedicated(const ty_pattern *p, uint32_t member, const ty_instruction_cost *cost,
                           ty_strand *out)
@@ -493,8 +493,8 @@ static uint32_t dedicated(const ty_pattern *p, uint32_t member, const ty_instruc
     return count;
 }
 
-/* Round by round, first around the host and then across: of each kind one message stands for all
- * rounds of that kind. */
+/* Rounds inside the host, then across: one message of each kind represents all rounds of that kind.
+ * */
 static uint32_t all_to_all(const ty_pattern *p, uint32_t member, const ty_instruction_cost *cost,
                            ty_strand *out)
 {
@@ -518,7 +518,7 @@ static uint32_t all_to_all(const ty_pattern *p, uint32_t member, const ty_instru
             out[i].legs[out[i].count++] =
                 (ty_leg){member, ty_pattern_across(p, member, shift_of(p, i, shifts)), message};
         }
-        for (uint32_t leg = 0; leg < out[i].count; leg++) /* side by side, they share the limit */
+        for (uint32_t leg = 0; leg < out[i].count; leg++) /* concurrent messages share the limit */
             out[i].legs[leg].message.is_paced = strands == 1;
     }
     return strands;

@@ -1,14 +1,14 @@
 /* A cluster as a SimGrid platform.
  *
- * SimGrid must route as ty_cluster_path does. Where every island (what is left connected without
- * the network switches: usually a server) hangs on one switch and the switches form a tree, the way
- * between islands is the way up, the way through the tree and the way down. Then each island is a
- * zone that knows the ways between its devices and up, each switch is a zone with nothing but a
- * router, and SimGrid finds the only way through the tree: the file grows with the devices, not
- * with their pairs. Other clusters get all pairs, written out, up to a size.
+ * SimGrid must route as ty_cluster_path does. An island is a connected part without the network
+ * switches, usually a host. If every island is connected to one switch and the switches form a
+ * tree, the route between islands goes up, through the tree and down. Then each island is a zone
+ * with the routes between its devices and up, and each switch is a zone with only a router. SimGrid
+ * finds the only route through the tree, so the file grows with the devices, not with their pairs.
+ * For other clusters the file lists all pairs, up to a size.
  *
- * SimGrid wants a link in every route between zones, though ways up end at the switch: those
- * routes pass the link "free", which has no latency and no limit that matters. */
+ * SimGrid requires a link in every route between zones, although routes up end at the switch. Those
+ * routes use the link "free", which has no latency and no effective limit. */
 #include "platform.h"
 
 #include <math.h>
@@ -20,7 +20,7 @@ enum { PAIRS_LIMIT = 1 << 17 }; /* of routes written out for one zone: 512 devic
 /** Devices that compute on the same SimGrid host are one endpoint. */
 typedef struct endpoint {
     uint32_t device; /* the first of them */
-    uint32_t host;   /* of the cluster, where its devices share cores; else NONE */
+    uint32_t host;   /* of the cluster, if its devices share cores; else NONE */
     uint32_t island;
 } endpoint;
 
@@ -93,7 +93,7 @@ static void find_islands(platform *p)
             p->islands[v] = NONE;
 }
 
-/* Gates of the islands. An island with two different ones gets itself as a mark, then none. */
+/* Gates of the islands. An island with two different ones is marked with itself, then gets none. */
 static void find_gates(platform *p)
 {
     const ty_cluster *cluster = p->cluster;
@@ -115,7 +115,7 @@ static void find_gates(platform *p)
             p->gates[v] = NONE;
 }
 
-/* Whether the network switches form one tree: connected, with one link less than switches. */
+/* Whether the network switches form one tree: connected, with one link fewer than switches. */
 static ty_status find_tree(platform *p, ty_error *error)
 {
     const ty_cluster *cluster = p->cluster;
@@ -198,7 +198,7 @@ static bool is_near(double a, double b)
     return fabs(a - b) <= 1e-9 * fabs(b);
 }
 
-/* Whether two pairs of devices see the same network, as far as one message can tell. */
+/* Whether two pairs of devices have the same network for one message. */
 static ty_status check_alike(const platform *p, const uint32_t pair[2], const uint32_t model[2],
                              ty_error *error)
 {
@@ -220,7 +220,7 @@ cleanup:
     return status;
 }
 
-/* Devices of one endpoint must look alike: to each other, and to a device elsewhere. */
+/* Devices of one endpoint must be interchangeable: for each other, and for other devices. */
 static ty_status check_sharing(const platform *p, const endpoint *e, uint32_t *second,
                                ty_error *error)
 {
@@ -244,8 +244,8 @@ static ty_status check_sharing(const platform *p, const endpoint *e, uint32_t *s
     return TY_OK;
 }
 
-/* The route from a shared host to itself: messages between its devices. Each has the whole
- * bandwidth, since each pair has links of its own. */
+/* The route from a shared host to itself: messages between its devices. Each has the full
+ * bandwidth, because each pair has separate links. */
 static ty_status write_loop_link(platform *p, const endpoint *e, ty_error *error)
 {
     ty_path path = {0};
@@ -415,7 +415,7 @@ static ty_status write_island(platform *p, uint32_t first, uint32_t *end, ty_err
     return TY_OK;
 }
 
-/* Routes between neighbouring zones: islands and their gates, switches and switches. */
+/* Routes between neighboring zones: islands and their gates, switches and switches. */
 static void write_zone_routes(platform *p)
 {
     for (uint32_t e = 0; e < p->endpoint_count; e++) {

@@ -1,4 +1,4 @@
-/* SimGrid, loaded when it is needed. Its name and place are those that CMake found. */
+/* SimGrid, loaded on demand, by the name and path that CMake found. */
 #include "simgrid_calls.h"
 
 #include <dlfcn.h>
@@ -11,7 +11,7 @@ static ty_simgrid_calls calls;
 static ty_status loaded;
 static ty_error reason;
 
-/* The symbols of a library are objects to dlsym; functions are what they are. */
+/* dlsym returns object pointers; the symbols are functions. */
 static ty_status find(void *library, const char *name, void *function)
 {
     void *symbol = dlsym(library, name);
@@ -22,8 +22,8 @@ static ty_status find(void *library, const char *name, void *function)
     return TY_OK;
 }
 
-/* Constructors of the libraries end the program without a reason where they get no memory: of 38
- * MiB with SimGrid 3.32 3 are theirs, the simulation of a small plan takes 3 more. */
+/* Constructors of the libraries end the program without a message if memory runs out: they use 3 of
+ * 38 MiB with SimGrid 3.32, and the simulation of a small plan 3 more. */
 #define ROOM_BYTES ((size_t)64 << 20)
 
 static ty_status require_room(void)
@@ -46,7 +46,7 @@ static void load(void)
     if ((loaded = require_room()) != TY_OK)
         return;
     library = dlopen(TY_SIMGRID_NAME, RTLD_NOW | RTLD_LOCAL);
-    if (library == NULL) /* not where the system looks */
+    if (library == NULL) /* not in the system's search path */
         library = dlopen(TY_SIMGRID_PATH, RTLD_NOW | RTLD_LOCAL);
     if (library == NULL) {
         loaded =

@@ -25,7 +25,7 @@ ty_status ty_simulate_load(ty_error *error)
     return ty_engine_load(error);
 }
 
-/* ---- Checks: SimGrid ends the process over what it does not like --------------------------- */
+/* ---- Checks, because errors in SimGrid end the process ------------------------------------- */
 
 static ty_status check_options(const ty_simulate_options *options, ty_error *error)
 {
@@ -62,7 +62,7 @@ static ty_status check_shape(const ty_plan *plan, const ty_program *program, con
     return TY_OK;
 }
 
-/* The two stages of a tied weight are on devices of their own. */
+/* The two stages of a tied weight are on different devices. */
 static ty_status check_buckets(const ty_plan *plan, ty_error *error)
 {
     const uint32_t pipeline_size = ty_plan_pipeline_size(plan);
@@ -83,8 +83,8 @@ static ty_status check_buckets(const ty_plan *plan, ty_error *error)
     return TY_OK;
 }
 
-/* Beyond these, SimGrid's clock cannot tell the ends of two activities apart, or they have none:
- * thirty years, and as many bytes as it counts in. Real plans are many orders of magnitude below.
+/* Above these, SimGrid's clock cannot distinguish the ends of two activities, or activities never
+ * end: thirty years, and its maximum of bytes. Real plans are many orders of magnitude below.
  */
 #define LONGEST_S 1e9
 #define MOST_BYTES 1e18
@@ -178,7 +178,7 @@ static ty_status check_slowdowns(const ty_simulate_options *options, const ty_pl
     return TY_OK;
 }
 
-/* Every rank is on a device that there is. */
+/* Every rank is on an existing device. */
 static ty_status check_ranks(const ty_plan *plan, uint32_t stage_replica, const ty_cluster *cluster,
                              ty_error *error)
 {
@@ -248,7 +248,7 @@ struct task {
     const ty_text *platform;
 };
 
-/* SimGrid reads platforms from files only. This one has no name to be left behind. */
+/* SimGrid reads platforms only from files. This one has no name, so no file remains. */
 static ty_status open_platform(const ty_text *platform, ty_error *error)
 {
     ty_status status = TY_OK;
@@ -279,7 +279,7 @@ static ty_status walk_in_child(void *context, void *result, ty_error *error)
     return ty_walk_run(task->walk, result, error);
 }
 
-/* What was walked for the ranks of a stage replica, as one: it is ready when its last rank is. */
+/* Merges the events of the ranks of a stage replica: it is ready when its last rank is. */
 static ty_event event_of_replica(const ty_walk *walk, const ty_event *events,
                                  uint32_t stage_replica, uint32_t instruction)
 {
@@ -294,8 +294,8 @@ static ty_event event_of_replica(const ty_walk *walk, const ty_event *events,
     return found;
 }
 
-/* Every stage replica, or device, gets the events of what was walked for it.
- * @param width events of each stage replica: 1, or one for each rank */
+/* Gives every stage replica, or device, the events of its representative.
+ * @param width events per stage replica: 1, or one per rank */
 static ty_status collect(const ty_walk *walk, const ty_event *events, uint64_t count,
                          uint32_t width, ty_timeline **out, ty_error *error)
 {
@@ -339,7 +339,7 @@ static bool may_fold(const ty_simulate_options *options)
     return !options->no_fold && options->resolution == TY_FLOW && options->jitter <= 0.0;
 }
 
-/* NULL: none, or one that those who read from a shared store do not allow. */
+/* NULL: none, or not allowed because readers of a shared store differ. */
 static ty_status fold_of(const ty_plan *plan, const ty_program *program, const ty_costs *costs,
                          const ty_parallel_exchanges *parallel, const ty_cluster *cluster,
                          const double *slowdowns, ty_fold **out, ty_error *error)
@@ -353,8 +353,8 @@ static ty_status fold_of(const ty_plan *plan, const ty_program *program, const t
     return status;
 }
 
-/* CPU seconds on a core of 2024, within a factor of two or so: of a device that is folded, of an
- * event that is collected, and of an activity of SimGrid. */
+/* CPU seconds on a core of 2024, within a factor of about two: per folded device, per collected
+ * event, and per SimGrid activity. */
 #define DEVICE_S 2e-5
 #define EVENT_S 5e-8
 #define ACTIVITY_S 2e-6
@@ -366,7 +366,7 @@ static ty_status check_effort(double cpu_s, const ty_simulate_options *options, 
     return ty_fail(error, TY_ELIMIT, "a simulation would take about %.2g s of CPU time", cpu_s);
 }
 
-/* What was found to be sound. */
+/* Validated inputs. */
 static ty_status simulate(const ty_plan *plan, const ty_program *program, const ty_costs *costs,
                           const ty_parallel_exchanges *parallel, const ty_cluster *cluster,
                           const ty_simulate_options *options, ty_timeline **out, ty_error *error)

@@ -1,4 +1,4 @@
-/* What a simulation is asked for, usually. */
+/* Default options of a simulation. */
 #include "ty_simulate.h"
 
 ty_simulate_options ty_simulate_options_default(void)

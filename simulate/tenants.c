@@ -1,4 +1,4 @@
-/* Several jobs as one plan whose parts do not talk to each other. See ty_simulate.h. */
+/* Several jobs as one plan whose parts do not communicate. See ty_simulate.h. */
 #include "ty_simulate.h"
 
 #include "parallel_exchange.h"
@@ -9,7 +9,7 @@
 
 enum { MOST_JOINED_MICRO_BATCHES = 1 << 24 };
 
-/* What is simulated in their place. What it points to is the tenants', but for the arrays. */
+/* The combined plan that is simulated. Its pointers are the tenants', except the arrays. */
 typedef struct joined {
     const ty_tenant *tenants;
     uint32_t count;
@@ -18,8 +18,7 @@ typedef struct joined {
     ty_program program;
     ty_costs costs;
     ty_parallel_exchanges parallel;
-    uint32_t pipeline_rank, bucket,
-        stage_replica; /* of the tenant that is being added, its first ones */
+    uint32_t pipeline_rank, bucket, stage_replica; /* first ones of the tenant being added */
 } joined;
 
 static ty_status check_alike(const ty_tenant *tenants, uint32_t count, ty_error *error)
@@ -111,7 +110,8 @@ static ty_status make_room(joined *j, ty_error *error)
     return TY_OK;
 }
 
-/* Where a tenant's stage is among all: pipeline rank by pipeline rank, then the next stage of each.
+/* Index of a tenant's stage among all: pipeline rank by pipeline rank, then the next virtual stage
+ * of each.
  */
 static uint32_t stage_of(const joined *j, const ty_plan *plan, uint32_t stage)
 {
@@ -166,7 +166,7 @@ static ty_status add_program(joined *j, const ty_tenant *tenant, ty_error *error
     return TY_OK;
 }
 
-/* Its ranks exchange what its own layers say, where its devices are now. */
+/* Its TP, CP and EP collectives follow from its own layers, on its new devices. */
 static ty_status add_parallel(joined *j, const ty_tenant *tenant, ty_error *error)
 {
     ty_plan moved = *tenant->plan;
@@ -225,8 +225,8 @@ static ty_status join(joined *j, ty_error *error)
         }
         TY_TRY(add_program(j, tenant, error));
         TY_TRY(add_parallel(j, tenant, error));
-        /* Stage replicas are where their devices are now; their cores are those that were counted
-         * on. */
+        /* Stage replicas are on the hosts of their new devices; their cores are those of the costs.
+         * */
         for (uint32_t r = 0; r < ty_plan_stage_replica_count(tenant->plan); r++) {
             const uint32_t device =
                 ty_plan_device_of_replica(tenant->plan, r) + tenant->first_device;
@@ -243,7 +243,7 @@ static ty_status join(joined *j, ty_error *error)
     return check_devices(j, error);
 }
 
-/* Each job's events, with stage replicas of its own. */
+/* Each job's events, with its own stage replica numbers. */
 static ty_status part(const joined *j, const ty_timeline *all, ty_timeline **timelines,
                       ty_error *error)
 {

@@ -41,7 +41,7 @@ static void visit_group(ty_visit *v, const ty_pattern *pattern, uint32_t side,
     }
 }
 
-/* Everything that is sent in a step; a collective of two pipeline ranks once. */
+/* All traffic of a step; a collective of two pipeline ranks once. */
 void ty_visit_all(ty_visit *v)
 {
     for (v->pipeline_rank = 0; v->pipeline_rank < v->graph->pipeline_size; v->pipeline_rank++) {

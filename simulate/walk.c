@@ -1,4 +1,5 @@
-/* Building the walk: who is where, which send a receive waits for, who is in which collective. */
+/* Builds the walk: the host of each device, the send of each receive, the members of each
+ * collective. */
 #include "walk.h"
 
 #include "child.h"
@@ -8,7 +9,7 @@
 #include <math.h>
 #include <stdlib.h>
 
-/* Where a stage's sends are: [direction][the replica's own micro-batch] -> instruction. */
+/* Sends of a stage: [direction][the replica's own micro-batch] -> instruction. */
 struct sends {
     uint32_t micro_batches;
     uint32_t *instructions[2];
@@ -41,8 +42,8 @@ static ty_status sends_index(const ty_plan *plan, const ty_program *program, uin
     return TY_OK;
 }
 
-/* The counter of the send that `receive`, instruction `index` of a device, waits for: that of the
- * same rank of the partner. */
+/* The counter of the send that `receive`, instruction `index` of a device, waits for: of the same
+ * rank of the partner. */
 static ty_status match(ty_walk *walk, const struct sends *sends, ty_walk_device *self,
                        uint32_t index, ty_error *error)
 {
@@ -67,7 +68,7 @@ static ty_status match(ty_walk *walk, const struct sends *sends, ty_walk_device 
         from = &walk->devices[ty_walk_index(walk, peer * walk->width + self->replica_rank)];
     if (from != NULL && ty_program_peer_replica(plan, peer, &from->program->instructions[send]) !=
                             self->stage_replica)
-        send = TY_NO_INSTRUCTION; /* it goes to somebody else */
+        send = TY_NO_INSTRUCTION; /* it goes to another replica */
     if (send == TY_NO_INSTRUCTION)
         return ty_fail(
             error, TY_EINVAL,
@@ -101,21 +102,21 @@ cleanup:
     return status;
 }
 
-/* ---- Who exchanges with whom ----------------------------------------------------------------- */
+/* ---- Groups of collectives ----------------------------------------------------------------- */
 
-/* Groups that do the same side by side. */
+/* Concurrent groups of the same collective. */
 typedef struct party {
-    const ty_bucket *bucket;   /* NULL: of ranks */
-    const ty_pattern *pattern; /* NULL: of a bucket whose exchange takes its `seconds` */
+    const ty_bucket *bucket;   /* NULL: of TP, CP or EP */
+    const ty_pattern *pattern; /* NULL: of a bucket that takes its `seconds` */
     ty_collective_kind kind;
     uint32_t sides, member_count; /* of each */
     uint32_t first_slot;
 } party;
 
-/* Room for the party with the most members. */
+/* Buffers for the group with most members. */
 typedef struct gathering {
     uint32_t *ranks;  /* [member] */
-    uint32_t *joined; /* [side]: one that it is played with; itself */
+    uint32_t *joined; /* [side]: a side of the same group, or itself */
     uint32_t *owners; /* [class]: a side that it is in, or TY_NO_GROUP */
 } gathering;
 
@@ -137,8 +138,8 @@ static uint32_t root_of(uint32_t *joined, uint32_t side)
     return side;
 }
 
-/* Sides that a class of devices has members in are one group: whoever stands for the class plays
- * for all of them. */
+/* Sides with members of one class of devices form one group: the class's representative acts in all
+ * of them. */
 static void join_sides(const ty_walk *walk, const party *p, gathering *g)
 {
     for (uint32_t side = 0; side < p->sides; side++)
@@ -189,7 +190,7 @@ static ty_status add_members(const ty_walk *walk, const party *p, uint32_t side,
                                   error);
 }
 
-/* The latency of an exchange where the first member has it first; 0 where it has none. */
+/* Latency of a collective at the first member's first instruction of it; 0: none. */
 static double latency_of(const ty_walk *walk, const party *p, const ty_group *group)
 {
     const ty_walk_device *first = &walk->devices[group->members[0]];
@@ -250,7 +251,7 @@ static ty_status add_groups(ty_walk *walk, const party *p, gathering *g, ty_erro
     return TY_OK;
 }
 
-/* `phase`: of the bucket's exchange, or TY_GATHER_PHASE. */
+/* `phase`: of the bucket, or TY_GATHER_PHASE. */
 static party party_of_bucket(const ty_walk *walk, const ty_pattern_set *patterns, uint32_t index,
                              uint32_t phase)
 {
@@ -267,7 +268,7 @@ static party party_of_bucket(const ty_walk *walk, const ty_pattern_set *patterns
     };
 }
 
-/* Sums that every rank needs go round twice, parts once. */
+/* An all-reduce goes around the ring twice, others once. */
 static party party_of_parallel(const ty_walk *walk, const ty_pattern *pattern)
 {
     const bool are_sums = pattern->among == TY_TENSOR_PARALLEL && !walk->plan->sequence_parallel;
@@ -304,7 +305,7 @@ static ty_status add_parties(ty_walk *walk, party *parties, uint32_t count, gath
     return TY_OK;
 }
 
-/* Buckets, phase by phase, and then pipeline ranks, by kinds of ranks. */
+/* Buckets, by phase, then pipeline ranks, by kind of parallelism. */
 static ty_status find_groups(ty_walk *walk, ty_error *error)
 {
     const ty_pattern_set *patterns =
@@ -349,7 +350,7 @@ static bool is_exchange(const ty_instruction *in)
     return in->op == TY_OP_COLLECTIVE || in->op == TY_OP_GATHER;
 }
 
-/* The least that has ended before an instruction starts. */
+/* Lower bound of the instructions that have ended before an instruction starts. */
 typedef struct past {
     uint32_t compute;   /* one plus the index of the last such instruction of compute */
     uint32_t exchanges; /* collectives of buckets, in the order of their stream */
@@ -361,8 +362,8 @@ static past later(past a, past b)
                   a.exchanges > b.exchanges ? a.exchanges : b.exchanges};
 }
 
-/* Fills in the past of each instruction's end.
- * @return false where collectives of one step can overlap with another step */
+/* Computes the past of each instruction's end. @return false if collectives of one step can overlap
+ * with another step */
 static bool find_pasts(const ty_stage_program *program, past *pasts)
 {
     past streams[TY_STREAM_COUNT] = {{0, 0}}; /* of the stream's last so far */
@@ -422,8 +423,7 @@ static ty_status find_apart(ty_walk *walk, const ty_program *program, ty_error *
     return TY_OK;
 }
 
-/* ---- Devices -----------------------------------------------------------------------------------
- */
+/* ---- Devices ------------------------------------------------------------------------------- */
 
 /* A cost's cores are those of the ranks that are on the host of the stage replica's first. */
 static double core_part_of(const ty_walk *walk, const ty_costs *costs, uint32_t stage_replica)
@@ -465,7 +465,7 @@ static ty_status device_fill(ty_walk *walk, const ty_program *program, const ty_
     return TY_OK;
 }
 
-/* Without folding: who exchanges, and which ranks nobody meets. */
+/* Without folding: the patterns of collectives, and ranks without contention. */
 static ty_status find_patterns(ty_walk *walk, const ty_program *program, ty_error *error)
 {
     ty_fold_graph graph = {

@@ -1,5 +1,5 @@
-/* The actors: each takes the instructions of its stream in order, waits for what they wait for,
- * plays them and writes down when. In the child only. */
+/* The actors: each runs the instructions of its stream in order, with their waits, and records the
+ * times. Only in the child. */
 #include "walk.h"
 
 #include "child.h"
@@ -17,8 +17,8 @@ static ty_walk_device *device_of(const ty_walker *walker)
     return &walker->walk->devices[walker->index];
 }
 
-/* The sender plays the message, to the same rank of the partner, for both ends: it never waits for
- * the receiver. */
+/* The sender simulates the message to the same rank of the partner for both ends: it never waits
+ * for the receiver. */
 static void play_send(ty_walker *walker, uint32_t index)
 {
     const ty_walk *walk = walker->walk;
@@ -52,8 +52,7 @@ static uint32_t place_of(const ty_group *group, uint32_t index)
     return low;
 }
 
-/* How a shape is played: one entry for each resolution. Where everybody sends to everybody at once,
- * a message is all that there is of it. */
+/* Functions of a shape, one per resolution. An all-to-all at once consists of messages only. */
 static const ty_collective_play collective_plays[][TY_SHAPE_COUNT] = {
     [TY_FLOW] = {[TY_SHAPE_RING] = ty_flow_play,
                  [TY_SHAPE_TREE] = ty_flow_tree,
@@ -71,7 +70,7 @@ static const ty_collective_play collective_plays[][TY_SHAPE_COUNT] = {
                   [TY_SHAPE_ALL_TO_ALL] = ty_chunk_all_to_all},
 };
 
-/* What a group of several does once all have come. */
+/* The collective of a group of several, once all have arrived. */
 static void play_pattern(ty_walker *walker, ty_group *group, const ty_instruction_cost *cost)
 {
     const ty_walk *walk = walker->walk;
@@ -93,12 +92,11 @@ static void play_collective(ty_walker *walker, uint32_t index)
     ty_engine_barrier_wait(group->barrier);
     if (group->pattern != NULL)
         play_pattern(walker, group, cost);
-    else /* less than a route's latency may be left: there is no such flow */
+    else /* the rest may be below a route's latency: no such flow exists */
         ty_engine_work(device->host, ty_walk_share(device, cost), cost->seconds);
 }
 
-/* ---- Work, and what ranks exchange between -----------------------------------------------------
- */
+/* ---- Work with TP, CP and EP collectives --------------------------------------------------- */
 
 /* @param is_apart of the instruction (ty_walk) */
 static bool are_quiet(const ty_walk_device *device, const ty_parallel_instruction *parallel,
@@ -111,7 +109,7 @@ static bool are_quiet(const ty_walk_device *device, const ty_parallel_instructio
     return true;
 }
 
-/* One after the other, each once all have come. */
+/* One after another, each once all have arrived. */
 static void play_exchanges(ty_walker *walker, const ty_parallel_instruction *parallel,
                            uint32_t turns)
 {
@@ -133,7 +131,7 @@ static void play_exchanges(ty_walker *walker, const ty_parallel_instruction *par
     }
 }
 
-/* The last of a group to come spends the time; the others wait for it. */
+/* The last of a group to arrive spends the time; the others wait for it. */
 static void spend_together(ty_walker *walker, ty_group *group, double seconds)
 {
     if (group->waiting_count + 1 < group->member_count) {
@@ -142,14 +140,14 @@ static void spend_together(ty_walker *walker, ty_group *group, double seconds)
         return;
     }
     ty_engine_work(device_of(walker)->host, 0.0, seconds);
-    /* Who was let go may come again before all are: to the places of those that went. */
+    /* A released actor may return before all are released: it uses the entries of released ones. */
     const uint32_t count = group->waiting_count;
     group->waiting_count = 0;
     for (uint32_t i = 0; i < count; i++)
         ty_engine_gate_open(group->waiting[i]->gate);
 }
 
-/* Ranks that meet nobody, are alike and take no cores from others are in step from end to end. */
+/* Equal ranks without contention for links and cores run in step throughout. */
 static void play_in_step(ty_walker *walker, const ty_parallel_instruction *parallel, double work_s)
 {
     const ty_walk_device *device = device_of(walker);
@@ -167,7 +165,7 @@ static void play_in_step(ty_walker *walker, const ty_parallel_instruction *paral
     spend_together(walker, last, seconds);
 }
 
-/* Where ranks meet nobody, it makes no difference how work and exchanges alternate. */
+/* Without contention, the alternation of work and collectives makes no difference. */
 static void play_parallel(ty_walker *walker, uint32_t index,
                           const ty_parallel_instruction *parallel, double work_s, double share)
 {
@@ -205,8 +203,8 @@ static void play_work(ty_walker *walker, uint32_t index)
         play_parallel(walker, index, parallel, work_s, share);
 }
 
-/* Samples from the shared store, beside all that a load takes whoever else reads. With folding all
- * readers are alike and in step: it takes what was predicted of them together. */
+/* Samples from the shared store, in parallel with the fixed time of a load. With folding, all
+ * readers are interchangeable and in step: it takes the predicted time of all together. */
 static void play_load(ty_walker *walker, uint32_t index)
 {
     const ty_walk *walk = walker->walk;
@@ -244,7 +242,7 @@ static void play(ty_walker *walker, uint32_t index)
     plays[device_of(walker)->program->instructions[index].op](walker, index);
 }
 
-/* ---- A stream's life ----------------------------------------------------------------------- */
+/* ---- Streams ------------------------------------------------------------------------------- */
 
 static ty_event *event_of(const ty_walker *walker, uint32_t index)
 {
@@ -260,7 +258,7 @@ static bool are_over(const ty_walk_device *device, const ty_instruction *in, uin
     return true;
 }
 
-/* Whether the stream of receives is at one of a step of the run, where it goes if it has to. */
+/* Whether the stream of receives is at one within the run; advances to it if necessary. */
 static bool find_receive(ty_walker *walker)
 {
     const ty_stage_program *program = device_of(walker)->program;
@@ -275,7 +273,7 @@ static bool find_receive(ty_walker *walker)
     return false;
 }
 
-/* All receives of a device that have nothing left to wait for. */
+/* Completes all receives of a device that wait for nothing more. */
 static void receive(ty_walk *walk, uint32_t index)
 {
     ty_walk_device *device = &walk->devices[index];
@@ -339,7 +337,7 @@ static void live(void *context)
     const ty_walk *walk = walker->walk;
     const ty_stage_program *program = device_of(walker)->program;
 
-    /* Rounds of the program's loop; what belongs to no step of the run is left out. */
+    /* Rounds of the program's loop, without instructions outside the run. */
     for (uint32_t round = 0; round < walk->steps + walker->lead; round++)
         for (uint32_t i = 0; i < program->instruction_count; i++) {
             walker->step = round + program->instructions[i].lead - walker->lead;
@@ -356,7 +354,7 @@ static bool has_instructions(const ty_stage_program *program, ty_stream stream)
     return false;
 }
 
-/* Servers run nothing: all that there is of them are the ends of messages. */
+/* Servers run nothing: they are only ends of messages. */
 static ty_status find_server_hosts(ty_walk *walk, ty_error *error)
 {
     const ty_plan_servers *servers = &walk->plan->servers;
@@ -373,7 +371,7 @@ static ty_status find_server_hosts(ty_walk *walk, ty_error *error)
     return TY_OK;
 }
 
-/* Where a device is; with folding there is no place but those of the flows. */
+/* Host of a device; with folding, only flows have hosts. */
 static ty_status find_host(const ty_walk *walk, ty_walk_device *self, ty_error *error)
 {
     char name[TY_SIMGRID_NAME_SIZE] = "anywhere";
@@ -450,7 +448,8 @@ ty_status ty_walk_run(ty_walk *walk, ty_event *events, ty_error *error)
     for (uint32_t d = 0; d < walk->device_count; d++)
         receive(walk, d);
     ty_engine_run();
-    /* Nobody may be left waiting. The program was proved free of deadlock; this proves the walk. */
+    /* No actor may still wait. ty_program_check proved the program free of deadlock; this checks
+     * the walk. */
     for (uint32_t d = 0; d < walk->device_count; d++) {
         const ty_walk_device *self = &walk->devices[d];
         for (uint32_t i = 0; i < self->program->instruction_count; i++)

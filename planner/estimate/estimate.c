@@ -492,7 +492,7 @@ static void end_slot(walk *w, uint32_t slot_index)
         try_replica(w, peer_of(w, stage_replica, instruction, &ignored));
 }
 
-/* ---- ... with enough cores for all ----------------------------------------------------------- */
+/* ---- ... with enough cores for all --------------------------------------------------------- */
 
 /* Records an end that a stage replica may wait for. */
 static void call_replica(walk *w, uint32_t stage_replica)

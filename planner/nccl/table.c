@@ -33,7 +33,7 @@ const char *ty_nccl_protocol_name(ty_nccl_protocol protocol)
     return (unsigned)protocol < TY_NCCL_PROTOCOL_COUNT ? protocol_names[protocol] : "unknown";
 }
 
-/* ---- Allowed pairs ------------------------------------------------------------------------- */
+/* ---- Allowed pairs --------------------------------------------------------------------------- */
 
 static bool is_gather(ty_collective_kind kind)
 {
@@ -249,7 +249,7 @@ static double latency_of(const tuning *t, ty_collective_kind kind, ty_nccl_algor
     return 0;
 }
 
-/* ---- Collectives that NCCL does not model -------------------------------------------------- */
+/* ---- Collectives that NCCL does not model ---------------------------------------------------- */
 
 /* All-to-all: the time of the busier of NVLink and network. A message to one peer goes over one of
  * them. */

@@ -253,8 +253,7 @@ static ty_status add_parts(division_search *s, uint32_t problem, uint32_t from, 
     return status;
 }
 
-/* ---- All levels -------------------------------------------------------------------------------
- * */
+/* ---- All levels -------------------------------------------------------------------------- */
 
 static ty_status check_options(const ty_divide_options *o, ty_error *error)
 {

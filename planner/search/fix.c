@@ -158,7 +158,7 @@ static void put_list(const uint32_t *numbers, uint32_t count, ty_text *out)
     }
 }
 
-/* ---- Parallelism and partition ------------------------------------------------------------ */
+/* ---- Parallelism and partition ----------------------------------------------------------- */
 
 static uint32_t pipeline_size_of(const candidate *c)
 {
@@ -358,7 +358,7 @@ static void put_devices(source *s, ty_text *out)
     ty_text_add(out, set->name);
 }
 
-/* ---- Schedule and recomputation ------------------------------------------------------------ */
+/* ---- Schedule and recomputation ---------------------------------------------------------- */
 
 /* One stage is 1F1B unless another schedule was requested. */
 static void put_schedule(source *s, ty_text *out)

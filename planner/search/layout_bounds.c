@@ -8,7 +8,7 @@
 /* Bounds sum in a different order than estimates. */
 #define ROUNDING (1 - 1e-9)
 
-/* ---- Plans to price ----------------------------------------------------------------------- */
+/* ---- Plans to price ------------------------------------------------------------------------ */
 
 /* A plan with these dimensions and no stages yet; it owns only what is added later. */
 static ty_plan plan_of(const layout_space *s, const ty_plan_dimensions *d, uint32_t size)

@@ -670,7 +670,7 @@ static ty_status look_at_parallel(search *s, search_question *q, ty_error *error
     return status == TY_OK && s->list.count > before ? judge_list(s, error) : status;
 }
 
-/* ---- All parts ------------------------------------------------------------------------------ */
+/* ---- All parts --------------------------------------------------------------------------- */
 
 /* Adds the results of one part of the search to those of others. */
 static ty_status take_over(search *s, const search *part, ty_error *error)
@@ -827,8 +827,7 @@ static ty_status search_sets(search *s, search_question *q, ty_error *error)
     return TY_OK;
 }
 
-/* ---- Simpler plans ----------------------------------------------------------------------------
- * */
+/* ---- Simpler plans ----------------------------------------------------------------------- */
 
 /* Complexity of a plan: number of kinds of parallelism, then VPP. */
 static int compare_complexity(const candidate *a, const candidate *b)

@@ -164,7 +164,7 @@ const ty_system *ty_system_find(const char *name)
     return NULL;
 }
 
-/* ---- Requested options ---------------------------------------------------------------------- */
+/* ---- Requested options -------------------------------------------------------------------- */
 
 /* Number of stages that any option fixes; 0: open. */
 static uint32_t stages_asked(const ty_plan_options *o, const ty_stack_use *use, uint32_t devices)

@@ -1,4 +1,4 @@
-/* Classes from colours, and the platform on which one of each is simulated. See fold.h. */
+/* Classes from colors, and the platform on which one of each is simulated. See fold.h. */
 #include "fold_graph.h"
 
 #include "ty_base.h"
@@ -6,14 +6,14 @@
 #include <math.h>
 #include <stdlib.h>
 
-/* A flow that counts m times on a link passes it m times; with more than this, the whole thing is
- * simulated instead. */
+/* A flow with weight m on a link passes it m times; with more than this, every device is simulated
+ * instead. */
 enum { HEAVIEST = 4096 };
 
-/* SimGrid looks for a name in one zone after the other, and keeps a table of all pairs of each. */
+/* SimGrid searches a name zone by zone, and has a table of all pairs for each zone. */
 enum { FLOWS_OF_A_ZONE = 64 };
 
-/* One flow of class `flow` counts so often on a link of class `link`. */
+/* Weight of one flow of class `flow` on a link of class `link`. */
 typedef struct weight {
     uint32_t flow, link, count;
 } weight;
@@ -21,12 +21,12 @@ typedef struct weight {
 struct ty_fold {
     ty_fold_graph graph;
     uint32_t class_count, flow_count, link_count;
-    uint32_t *classes;     /* [process] */
-    uint32_t *firsts;      /* [class]: its first process */
+    uint32_t *classes;     /* [rank] */
+    uint32_t *firsts;      /* [class]: its first rank */
     uint32_t *flows;       /* [edge]: its class */
     uint32_t *first_edges; /* [flow] */
     ty_fold_flow *ways;    /* [flow] */
-    double *bandwidths;    /* [link]: of its like, divided by what its weights have in common */
+    double *bandwidths;    /* [link]: of its class, divided by the common divisor of its weights */
     uint64_t weight_count;
     weight *weights; /* by flow, then by link */
 };
@@ -62,7 +62,7 @@ static ty_status number_classes(const uint64_t *colours, uint32_t count, uint32_
     for (uint32_t i = 0; i < count; i++)
         sorted[i] = (coloured){colours[i], i, 0};
     qsort(sorted, count, sizeof *sorted, by_colour);
-    /* The first of equal ones is the class's mark until the classes are numbered. */
+    /* The first of equal ones identifies the class until the classes are numbered. */
     for (uint32_t i = 0; i < count; i++)
         sorted[i].class_index = i > 0 && sorted[i].colour == sorted[i - 1].colour
                                     ? sorted[i - 1].class_index
@@ -136,7 +136,7 @@ static uint64_t list_passages(const ty_fold *fold, const uint32_t *classes, cons
     return count;
 }
 
-/* Divides the weights on each link, and its bandwidth, by what they have in common. */
+/* Divides the weights on each link, and its bandwidth, by their common divisor. */
 static ty_status reduce_weights(ty_fold *fold, const uint32_t *firsts, ty_error *error)
 {
     uint32_t *divisors = ty_alloc(fold->link_count, sizeof *divisors);
@@ -192,7 +192,7 @@ cleanup:
     return status;
 }
 
-/* ---- Life ---------------------------------------------------------------------------------- */
+/* ---- Set-up -------------------------------------------------------------------------------- */
 
 static bool shares_cores(const ty_costs *costs)
 {
@@ -202,7 +202,7 @@ static bool shares_cores(const ty_costs *costs)
     return false;
 }
 
-/* Whether it is worth it, and can be said to SimGrid. */
+/* Whether folding pays, and SimGrid can represent it. */
 static bool is_smaller(const ty_fold *fold)
 {
     for (uint64_t i = 0; i < fold->weight_count; i++)
@@ -286,7 +286,7 @@ bool ty_fold_reads_alike(const ty_fold *fold, const ty_program *program, const t
     return true;
 }
 
-/* ---- Asking -------------------------------------------------------------------------------- */
+/* ---- Queries ------------------------------------------------------------------------------- */
 
 uint32_t ty_fold_class_count(const ty_fold *fold)
 {
@@ -364,7 +364,7 @@ const ty_pattern_set *ty_fold_patterns(const ty_fold *fold)
     return &fold->graph.patterns;
 }
 
-/* One way for each member and strand of a group. */
+/* One entry per member and strand of a group. */
 static uint32_t list_ways(const ty_fold *fold, const ty_pattern *pattern, uint32_t side,
                           ty_fold_way *ways)
 {
@@ -414,7 +414,7 @@ void ty_fold_platform(const ty_fold *fold, ty_text *xml)
                      "  <zone id=\"links\" routing=\"Full\">\n"
                      "    <host id=\"anywhere\" speed=\"1f\"/>\n");
     for (uint32_t l = 0; l < fold->link_count; l++) {
-        if (fold->bandwidths[l] <= 0.0) /* nobody uses it */
+        if (fold->bandwidths[l] <= 0.0) /* no flow uses it */
             continue;
         ty_format_number(fold->bandwidths[l], number);
         ty_text_addf(xml, "    <link id=\"link-%u\" bandwidth=\"%sBps\" latency=\"0s\"/>\n", l,
@@ -425,7 +425,7 @@ void ty_fold_platform(const ty_fold *fold, ty_text *xml)
         const uint32_t left = fold->flow_count - first;
         const uint32_t end = first + (left < FLOWS_OF_A_ZONE ? left : FLOWS_OF_A_ZONE);
         ty_text_addf(xml, "  <zone id=\"flows-%u\" routing=\"Full\">\n", first);
-        /* The latency is a link of its own, since the others may count more than once. */
+        /* The latency is a separate link, because the others may count more than once. */
         for (uint32_t f = first; f < end; f++) {
             ty_format_number(fold->ways[f].latency_s, number);
             ty_text_addf(

@@ -1,4 +1,4 @@
-/* Who sends to whom over which links: see fold_graph.h. */
+/* Sends with their routes and links: see fold_graph.h. */
 #include "fold_graph.h"
 
 #include "ty_base.h"
@@ -11,7 +11,7 @@ const ty_fold_key *ty_fold_key_of(const ty_fold_graph *graph, uint32_t pipeline_
     return NULL;
 }
 
-/* ---- Finding ------------------------------------------------------------------------------- */
+/* ---- Edges --------------------------------------------------------------------------------- */
 
 static void add_key(ty_fold_graph *graph, uint32_t pipeline_rank, uint32_t peer, uint32_t *kinds)
 {
@@ -33,10 +33,10 @@ static void add_key(ty_fold_graph *graph, uint32_t pipeline_rank, uint32_t peer,
     *kinds += period;
 }
 
-/* Transfers in either direction: who only receives has to know of whom. */
+/* Sends in either direction: a pipeline rank that only receives needs its sender. */
 static ty_status find_keys(ty_fold_graph *graph, const ty_program *program, uint32_t *kinds)
 {
-    /* A pipeline rank talks to the pipeline ranks before and behind its own. */
+    /* A pipeline rank communicates with the ones before and after it. */
     TY_TRY(ty_check_memory(
         (graph->keys = ty_alloc((size_t)graph->pipeline_size * 4, sizeof *graph->keys)) != NULL,
         graph->error));
@@ -177,7 +177,7 @@ const ty_fold_group *ty_fold_group_of(const ty_fold_graph *graph, const ty_patte
     return &graph->groups[graph->first_groups[pattern - graph->patterns.patterns] + side];
 }
 
-/* @param number [in, out] of the strand's first edge; of what comes after it */
+/* @param number [in, out] of the strand's first edge; then of the next edge */
 static ty_status fill_strand(ty_fold_graph *graph, uint32_t index, const ty_strand *strand,
                              uint32_t kind, uint32_t *number)
 {
@@ -206,7 +206,7 @@ static ty_status fill_strand(ty_fold_graph *graph, uint32_t index, const ty_stra
     return status;
 }
 
-/* Edges of different rounds are different things. */
+/* Edges of different rounds are different kinds. */
 enum { MOST_ROUNDS = 32, KINDS_OF_A_GROUP = (TY_MOST_STRANDS + MOST_ROUNDS) * TY_MOST_LEGS };
 
 static ty_status fill_group(ty_fold_graph *graph, uint32_t index)
@@ -249,13 +249,13 @@ ty_status ty_fold_graph_fill(ty_fold_graph *graph, const ty_program *program)
     return TY_OK;
 }
 
-/* ---- Ranks that nobody meets ----------------------------------------------------------------- */
+/* ---- Ranks without contention -------------------------------------------------------------- */
 
-/* The edges over one direction of a link. */
+/* Edges over one direction of a link. */
 typedef struct link_use {
     uint32_t edges, parallel_edges;
     bool has_transfers;
-    bool has_later, has_earlier; /* of a route: it is not the first link, not the last one */
+    bool has_later, has_earlier; /* of a route: neither its first nor its last link */
 } link_use;
 
 static bool is_alone(const link_use *use)
@@ -263,7 +263,7 @@ static bool is_alone(const link_use *use)
     return use->edges == 1;
 }
 
-/* All other edges start, or all end, at one member of the group, which takes part in these
+/* All other edges start, or all end, at one member of the group, which is a member of these
  * collectives. */
 static bool is_private(const link_use *use)
 {
@@ -302,7 +302,7 @@ static void count_uses(const ty_fold_graph *graph, link_use *uses)
     }
 }
 
-/* Edges of ranks come last, so those that stay move up. */
+/* Edges of TP, CP and EP come last, so those that stay move up. */
 static void drop_quiet_edges(ty_fold_graph *graph)
 {
     uint32_t kept = 0;

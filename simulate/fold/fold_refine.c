@@ -1,5 +1,5 @@
-/* Colour refinement: see fold.h. Colours are 64-bit hashes of all that is known of a thing; a
- * multiset of colours is the sum of their mixed values, so that order does not count. */
+/* Color refinement: see fold.h. Colors are 64-bit hashes of all known properties of an item; a
+ * multiset of colors is the sum of their mixed values, so that order does not matter. */
 #include "fold_graph.h"
 
 #include "ty_base.h"
@@ -7,14 +7,14 @@
 #include <string.h>
 
 /*
- * One odd link in a ring tells every member by its distance from it, though far from it that makes
- * no difference. Where there are so many colours and all stages have as many replicas, things are
- * told apart by what is near only: links of a colour still carry flows of the same colours, but a
- * flow's links may be of a colour that others of its class do not meet.
+ * One different link in a ring distinguishes every member by its distance from it, although that
+ * makes no difference far away. With this many colors and equal replicas in all stages, only near
+ * items distinguish: links of a color still carry flows of the same colors, but a flow's links may
+ * have a color that others of its class do not have.
  */
 enum { MANY_COLOURS = 1024, NEAR_ROUNDS = 4 };
 
-/* Finaliser of MurmurHash3 (Appleby, 2011). */
+/* Finalizer of MurmurHash3 (Appleby, 2011). */
 static uint64_t mix(uint64_t x)
 {
     x ^= x >> 33;
@@ -88,7 +88,7 @@ static void colour_groups(ty_fold_graph *graph)
     }
 }
 
-/* Whom a process meets with each of its micro-batches, in order; over which routes; and its groups.
+/* The partners of a rank for each of its micro-batches, in order; the routes; and its groups.
  */
 static void colour_ranks(ty_fold_graph *graph, uint64_t *next)
 {
@@ -116,7 +116,7 @@ static void colour_ranks(ty_fold_graph *graph, uint64_t *next)
 
 /* ---- Until nothing changes ----------------------------------------------------------------- */
 
-/* The i-th of all colours: of links, processes, edges and groups. */
+/* The i-th of all colors: of links, ranks, edges and groups. */
 static uint64_t colour_at(const ty_fold_graph *graph, uint64_t i)
 {
     const uint64_t links = (uint64_t)ty_cluster_link_count(graph->cluster) * 2;
@@ -136,8 +136,8 @@ static uint64_t colour_total(const ty_fold_graph *graph)
            graph->edge_count + graph->group_count;
 }
 
-/* How many different colours there are; `table` has `size` places, a power of two and twice as
- * many as colours. Colour 0 marks an empty place. */
+/* Number of different colors; `table` has `size` slots, a power of two and at least twice the
+ * number of colors. Color 0 marks an empty slot. */
 static uint64_t count_colours(const ty_fold_graph *graph, uint64_t *table, uint64_t size)
 {
     const uint64_t total = colour_total(graph);
@@ -196,7 +196,7 @@ ty_status ty_fold_graph_refine(ty_fold_graph *graph)
     colour_first(graph);
     do {
         if (found > MANY_COLOURS && rounds >= NEAR_ROUNDS && graph->is_even) {
-            /* Whoever is played apart has flows of its own all the same. */
+            /* An item that is simulated separately also has separate flows. */
             colour_groups(graph);
             colour_edges(graph, scratch);
             colour_links(graph, scratch);

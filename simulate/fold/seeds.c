@@ -1,4 +1,4 @@
-/* The same simulation with several seeds, as many child processes at once as there are cores. */
+/* The same simulation with several seeds, one child process per core at once. */
 #include "ty_simulate.h"
 
 #include "child.h"
@@ -10,7 +10,7 @@
 
 enum { MOST_CHILDREN = 64 };
 
-/* What one child does: every stride-th seed from the first. */
+/* The work of one child: every stride-th seed from the first. */
 typedef struct share {
     const ty_plan *plan;
     const ty_program *program;

@@ -1,4 +1,4 @@
-/* A plan that goes on without the devices of one replica. */
+/* A plan that continues without the devices of one model replica. */
 #include "ty_simulate.h"
 
 #include "ty_base.h"
