@@ -14,7 +14,7 @@
  *     seconds = ty_collective_seconds(&table, TY_ALL_REDUCE, 64 << 20);
  *
  * Source of the model and of its constants: NVIDIA/nccl 2.28.9 and 2.30.7, src/graph/tuning.cc,
- * search.cc and topo.cc; planner/nccl/nccl.json has every constant with its source. Not modelled:
+ * search.cc and topo.cc; planner/nccl/nccl.json has every constant with its source. Not modeled:
  * congestion, tuner plugins, symmetric-memory kernels, RCCL. Its error against measurements:
  * docs/design/collectives.md.
  *
@@ -271,7 +271,7 @@ typedef struct ty_collective_question {
 
 typedef struct ty_collective_answer {
     uint64_t size;                    /* as asked */
-    const char *algorithm, *protocol; /* static; protocol "" if no library is modelled */
+    const char *algorithm, *protocol; /* static; protocol "" if no library is modeled */
     double seconds, latency_s;
     double alg_bandwidth_bytes_per_s; /* size over seconds */
     double bus_bandwidth_bytes_per_s; /* by ty_collective_bus_factor */

@@ -67,7 +67,7 @@ double ty_layer_weight_share(const ty_workload *workload, const ty_layer *layer)
 /**
  * The sum of a plan's gradient collectives, uncompressed and with `compression` of all buckets.
  * Tied weights do not count.
- * @param ring_bandwidth_bytes_per_s [out] of the narrowest ring; HUGE_VAL: nothing is exchanged
+ * @param ring_bandwidth_bytes_per_s [out] of the narrowest ring; HUGE_VAL: no collectives
  */
 ty_status ty_plan_exchange_terms(const ty_plan *plan, const ty_cluster *cluster,
                                  const ty_compression *compression, ty_exchange_terms *plain,
@@ -79,7 +79,7 @@ ty_status ty_plan_exchange_terms(const ty_plan *plan, const ty_cluster *cluster,
  * depends on latencies and on the compressor's speed, not on the actual bandwidth, which is
  * returned for comparison.
  * @param bandwidth_bytes_per_s      [out] 0: it never pays; HUGE_VAL: always
- * @param ring_bandwidth_bytes_per_s [out] of the narrowest ring; HUGE_VAL: nothing is exchanged
+ * @param ring_bandwidth_bytes_per_s [out] of the narrowest ring; HUGE_VAL: no collectives
  */
 ty_status ty_plan_compression_crossover(const ty_plan *plan, const ty_cluster *cluster,
                                         const ty_compression *compression,

@@ -339,7 +339,7 @@ static bool may_fold(const ty_simulate_options *options)
     return !options->no_fold && options->resolution == TY_FLOW && options->jitter <= 0.0;
 }
 
-/* NULL: none, or not allowed because readers of a shared store differ. */
+/* *out NULL: no folding, also if the readers of a shared store differ. */
 static ty_status fold_of(const ty_plan *plan, const ty_program *program, const ty_costs *costs,
                          const ty_parallel_exchanges *parallel, const ty_cluster *cluster,
                          const double *slowdowns, ty_fold **out, ty_error *error)

@@ -148,7 +148,7 @@ ty_status ty_costs_by_networks(const ty_plan *plan, const ty_program *program,
                                ty_error *error) TY_MUST_CHECK;
 
 /* algorithm_choice.c */
-/** Chooses the library's own algorithm on devices for which it is modelled; else ring or tree for
+/** Chooses the library's own algorithm on devices for which it is modeled; else ring or tree for
  * each bucket, whichever is cheaper for its bytes. */
 ty_status ty_choose_algorithms(ty_plan *plan, ty_network_cache *networks,
                                ty_error *error) TY_MUST_CHECK;

@@ -22,10 +22,10 @@ void ty_group_network_clear(ty_group_network *network);
 
 /**
  * Cost of a collective with an input of `bytes` per member, without measured figures.
- * - ring, tree: ty_collective_cost on one ring.
- * - automatic: the library's choice over all NICs of a host, no faster than the links; on a torus
- * all axes at once (ty_program.h); if no library is modelled, rings over all NICs.
- * - hierarchical, parameter server (a shard on every member; dedicated servers are in
+ * - Ring, tree: ty_collective_cost on one ring.
+ * - Automatic: the library's choice over all NICs of a host, no faster than the links; on a torus
+ * all axes at once (ty_program.h); if no library is modeled, rings over all NICs.
+ * - Hierarchical, parameter server (a shard on every member; dedicated servers are in
  * server_costs.c), block manager: ty_collective_model.h.
  * Only an all-reduce has the last three; other collectives are priced and simulated as a ring.
  */

@@ -158,8 +158,8 @@ ty_status ty_cost_receive(ty_costing *costing, const ty_instruction *instruction
 
 /* ---- Collectives ------------------------------------------------------------------------- */
 
-/* Groups run their collectives at the same time. Only routes of this many groups are evaluated: the
- * first hosts show the contention for a host's NICs. */
+/* Groups run their collectives at the same time. At most this many routes are evaluated: the first
+ * hosts show the contention for a host's NICs. */
 #define MOST_GROUP_ROUTES 64
 
 /* Rings of groups of devices, up to the maximum above. */

@@ -71,8 +71,7 @@ typedef struct walk {
 
 /* ---- Preparing --------------------------------------------------------------------------- */
 
-/* Direction of a transfer as an index of stage_walk.sends: 0 to the previous stage, 1 to the next.
- */
+/* Direction of a send as an index of stage_walk.sends: 0 to the previous stage, 1 to the next. */
 static uint32_t direction_of(uint32_t from_stage, uint32_t to_stage)
 {
     return to_stage > from_stage ? 1 : 0;
@@ -334,7 +333,7 @@ static ty_status check_input(const ty_plan *plan, const ty_program *program, con
 
 /* ---- Walking ----------------------------------------------------------------------------- */
 
-/* The stage replica at the other end of a transfer. */
+/* The stage replica at the other end of a send/recv. */
 static uint32_t peer_of(const walk *w, uint32_t stage_replica, const ty_instruction *instruction,
                         uint32_t *micro_batch)
 {

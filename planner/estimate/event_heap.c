@@ -1,4 +1,4 @@
-/* A binary heap with positions. */
+/* A binary heap that stores the position of each item. */
 #include "event_heap.h"
 
 ty_status ty_event_heap_init(ty_event_heap *heap, uint32_t capacity, ty_error *error)

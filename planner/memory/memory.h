@@ -49,7 +49,7 @@ typedef struct memory_row {
     bool is_sum;       /* the gradient of its output is that of every input */
     bool is_loss;
     bool is_convolution, is_pool, is_rectifier, is_flatten, is_image; /* reads images in an order */
-    bool is_bag; /* table exchanges have buffers of their own */
+    bool is_bag; /* all-to-alls of tables have separate buffers */
 } memory_row;
 
 const memory_row *ty_memory_row_of(ty_layer_kind kind);

@@ -1,6 +1,6 @@
 # nccl.json -> a C table. cmake -DINPUT=nccl.json -DOUTPUT=nccl_constants.c -P constants.cmake
 # A figure is {"source": KEY, "value": number or nested array}; its key is a member of
-# nccl_constants, so that a misspelt one does not compile. A figure without a source is refused.
+# nccl_constants, so that a misspelled one does not compile. A figure without a source is an error.
 cmake_policy(SET CMP0057 NEW)
 file(READ "${INPUT}" text)
 string(JSON schema GET "${text}" schema)

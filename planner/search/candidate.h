@@ -234,7 +234,7 @@ typedef struct candidate {
     uint32_t missing_stage;
     bool is_best_of_strategy;
     bool is_alternative;    /* estimated only for the report: slower than the choice */
-    bool has_no_simulation; /* simulation failed: only the estimate exists */
+    bool has_no_simulation; /* its simulation took too long: only the estimate exists */
     bool is_preferred;      /* the simplest within the options' tolerance */
 } candidate;
 

@@ -45,7 +45,7 @@ ty_status ty_cut_positions(const ty_workload *workload, uint32_t least, uint32_t
                            uint32_t *count, ty_error *error)
 {
     const uint32_t layers = workload->layer_count;
-    uint32_t lowest = layers; /* the first position that a stage may begin at, but 0 */
+    uint32_t lowest = layers; /* the first position above 0 at which a stage may begin */
     positions p = {.workload = workload,
                    .flop = ty_workload_forward_flop(workload, 0, layers),
                    .parameter_bytes = (double)ty_workload_parameter_bytes(workload, 0, layers)};

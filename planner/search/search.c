@@ -193,7 +193,7 @@ static int by_quick_estimate(const void *left, const void *right)
     return order != 0 ? order : compare_shape(a, b);
 }
 
-/* 0 simulated or without simulations, 1 estimated, 2 neither, 3 too large. */
+/* 0 simulated or too slow to simulate, 1 estimated, 2 neither, 3 too large. */
 static int order_of(const candidate *c)
 {
     if (c->missing_bytes > 0)
