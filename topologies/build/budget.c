@@ -6,7 +6,7 @@
 
 enum { MOST_BUDGETS = 64, NAME_ROOM = 64 };
 
-/* The budget with the name that stands before the first comma. */
+/* The budget named before the first comma. */
 static ty_status find_named(const char *text, size_t length, ty_budget *out, ty_error *error)
 {
     catalogue *known = NULL;

@@ -1,4 +1,4 @@
-/* Building a cluster out of the catalogue's parts. */
+/* Builds a cluster from entries of the catalogue. */
 #include "build.h"
 
 #include <stdio.h>
@@ -67,7 +67,8 @@ ty_status builder_device(builder *b, const char *name, uint32_t type, uint32_t h
     return ty_cluster_add_device(b->cluster, name, *index, host, vertex, error);
 }
 
-/* The host vertex, with its type: price and power are of the whole host, so a part has none. */
+/* The host vertex, with its type. Price and power apply to a full host, so a partial one has
+ * none. */
 static ty_status add_hub(builder *b, uint32_t host, const char *name, uint32_t *vertex,
                          ty_error *error)
 {
@@ -83,8 +84,8 @@ static ty_status add_hub(builder *b, uint32_t host, const char *name, uint32_t *
     return TY_OK;
 }
 
-/* The parts of a host's inside but the first, which is `hub`; one of them may be there already.
- * @param vertices [out] [vertex_count] what each has become */
+/* The vertices of a host except the first, `hub`; one of them may exist already. @param vertices
+ * [out] [vertex_count] index of each in the cluster */
 static ty_status add_parts(builder *b, const catalogue_host *h, const char *name, uint32_t hub,
                            uint32_t shared, uint32_t *vertices, ty_error *error)
 {

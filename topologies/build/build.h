@@ -1,5 +1,5 @@
-/* Building a cluster out of the catalogue's parts: hosts, devices, links. What is used once is
- * added once, whoever asks for it. */
+/* Builds a cluster from entries of the catalogue: hosts, devices, links. Adds each type that is
+ * used once. */
 #ifndef TY_BUILD_H
 #define TY_BUILD_H
 
@@ -11,40 +11,41 @@ typedef struct builder {
     /* Index in the cluster of each of the catalogue's entries, or NO_INDEX while unused: */
     uint32_t *links, *trunks, *device_types, *host_types;
     const double *rates; /* [links of the catalogue] bytes/s instead of its figure; 0: its figure */
-    uint32_t devices_per_host; /* hosts have only their first devices, so many; 0: all of them */
+    uint32_t devices_per_host; /* hosts have only this many devices, the first ones; 0: all */
 } builder;
 
 ty_status builder_open(builder *b, ty_cluster *cluster, const catalogue *c,
                        ty_error *error) TY_MUST_CHECK;
 void builder_close(builder *b);
 
-/** A link of the catalogue's kind `link`. @param is_trunk as between network switches */
+/** Adds a link of the catalogue's kind `link`. @param is_trunk with the rate between network
+ * switches */
 ty_status builder_link(builder *b, uint32_t from, uint32_t to, uint32_t link, bool is_trunk,
                        double lanes, ty_error *error) TY_MUST_CHECK;
-/** A link of a kind of one's own; the first of a name decides what it is. */
+/** Adds a link of a custom kind; the first one of a name defines it. */
 ty_status builder_own_link(builder *b, uint32_t from, uint32_t to, const link_type *type,
                            double lanes, ty_error *error) TY_MUST_CHECK;
-/** A device of the catalogue's type. @param host vertex */
+/** Adds a device of the catalogue's type. @param host vertex */
 ty_status builder_device(builder *b, const char *name, uint32_t type, uint32_t host,
                          uint32_t *vertex, ty_error *error) TY_MUST_CHECK;
 /**
- * The inside of a host: `name` and "name/gpu-0" and so on.
- * @param first [out] vertex of the host itself; that of the host's v-th is first + v
+ * Adds a host with its inside: `name`, "name/gpu-0" and so on. @param first [out] vertex of the
+ * host itself; its vertex v is first + v
  */
 ty_status builder_host(builder *b, uint32_t host, const char *name, uint32_t *first,
                        ty_error *error) TY_MUST_CHECK;
 /** The same, with all its NICs linked to one switch. */
 ty_status builder_host_below(builder *b, uint32_t host, const char *name, uint32_t network_switch,
                              ty_error *error) TY_MUST_CHECK;
-/** The same in a domain: the host's own switch among devices is not drawn, its links go to
- *  `shared`, a device switch of several hosts. NO_INDEX: its own. */
+/** The same in a domain: links of the host's own device switch go to `shared`, a device switch of
+ * several hosts. NO_INDEX: its own. */
 ty_status builder_host_in_domain(builder *b, uint32_t host, const char *name,
                                  uint32_t network_switch, uint32_t shared,
                                  ty_error *error) TY_MUST_CHECK;
 
-/** A one-line description, without "local" and files. */
+/** Reads a one-line description, without "local" and files. */
 ty_status cluster_describe(const char *text, ty_cluster **out, ty_error *error) TY_MUST_CHECK;
-/** The same with a catalogue that is read already. */
+/** The same with an open catalogue. */
 ty_status describe_with(const catalogue *catalogue, const char *text, ty_cluster **out,
                         ty_error *error) TY_MUST_CHECK;
 

@@ -1,5 +1,5 @@
-/* Reading the catalogue. Every figure is {"value": ..., "source": KEY}, the key standing for a text
- * in the file's "sources": a figure without a source is refused. */
+/* Reads the catalogue. Every figure is {"value": ..., "source": KEY}, where the key names a text in
+ * the file's "sources". A figure without a source is refused. */
 #include "catalogue_read.h"
 
 #include <stddef.h>
@@ -9,7 +9,7 @@
 
 static const char folder[] = "topologies/catalogue";
 
-/* Whether a figure is there and its source is more than an estimate. */
+/* Whether a figure exists and its source is more than an estimate. */
 static bool is_known(const ty_json *object, const ty_json *sources, const char *key)
 {
     const ty_json *figure;
@@ -99,7 +99,7 @@ static ty_status read_link_name(const catalogue *c, const ty_json *object, const
     return TY_OK;
 }
 
-/* How a device is linked to others and to its host. */
+/* Links of a device to others and to its host. */
 static ty_status read_ports(const catalogue *c, const ty_json *object, catalogue_device *out,
                             ty_error *error)
 {
@@ -204,7 +204,7 @@ cleanup:
 
 /* ---- Files ------------------------------------------------------------------------------- */
 
-/* Adds an entry to its table, which has room for `room` of them. */
+/* Adds an entry to its table of capacity `room`. */
 typedef ty_status (*add_entry)(catalogue *c, const ty_json *entry, const ty_json *sources,
                                size_t room, ty_error *error);
 
@@ -392,7 +392,7 @@ cleanup:
 ty_status catalogue_load(catalogue **out, ty_error *error)
 {
     static const catalogue_file files[] = {
-        /* in this order: each names what came before */
+        /* in this order: each refers to earlier ones */
         {"links.json", "trainyard.links/1", "links", add_link},
         {"devices.json", "trainyard.devices/1", "devices", add_device},
         {"hosts.json", "trainyard.hosts/1", "hosts", add_host},

@@ -5,7 +5,7 @@
 #include "cluster.h"
 #include "ty_topologies.h"
 
-/** Where links of a kind are used. */
+/** Use of a kind of link. */
 typedef enum link_use {
     LINK_TO_SWITCH, /* a device to its host's device switch */
     LINK_TO_HOST,   /* a device to its host's hub */
@@ -21,19 +21,19 @@ typedef struct catalogue_link {
     link_use use;
     /* Networks only: */
     link_type trunk; /* between network switches */
-    uint32_t port;   /* kind of link between a device and a NIC of its own */
+    uint32_t port;   /* kind of link between a device and its own NIC */
 } catalogue_link;
 
-/** What the catalogue knows of a kind of device beyond ty_device_type. */
+/** Data of a kind of device, in addition to ty_device_type. */
 typedef struct catalogue_device {
-    uint32_t scale_up, direct; /* links: to a switch among devices, and one between two; NO_INDEX */
-    double scale_up_links;     /* links that `scale_up` stands for */
+    uint32_t scale_up, direct; /* links to a device switch, and between two devices; NO_INDEX */
+    double scale_up_links;     /* number of links in `scale_up` */
     uint32_t port;             /* link to its host */
-    uint32_t sm; /* as NCCL writes it: NVIDIA's compute capability ("90"), AMD's compute units; 0:
-                    not known */
+    uint32_t
+        sm; /* as in NCCL: NVIDIA's compute capability ("90"), AMD's compute units; 0: unknown */
 } catalogue_device;
 
-/** What other tools call a device: "name:NVIDIA A10G", "pci:10de:2237", "gcn:906", "alias:h100". */
+/** A device's name in other tools: "name:NVIDIA A10G", "pci:10de:2237", "gcn:906", "alias:h100". */
 typedef struct catalogue_match {
     char *text;
     uint32_t device;
@@ -56,15 +56,14 @@ typedef struct catalogue_edge {
     double lanes;
 } catalogue_edge;
 
-/** A server: its inside, and the kind of link from each of its NICs to the network. */
+/** A host: its inside, and the kind of link from each of its NICs to the network. */
 typedef struct catalogue_host {
     char *name;        /* first, for ty_suggest */
-    ty_host_type type; /* the name and the source again, price and power */
+    ty_host_type type; /* repeats name and source; price and power */
     uint32_t device_type;
     uint32_t network;
-    uint32_t tray;         /* host that is a part of it as machines are counted elsewhere: of a rack
-                              drawn as one; NO_INDEX */
-    uint32_t domain_hosts; /* how many of it may share the switch among their devices; 0: none */
+    uint32_t tray; /* host that other tools count, for a rack modelled as one host; NO_INDEX */
+    uint32_t domain_hosts;  /* number of these hosts that may share a device switch; 0: none */
     uint32_t domain_switch; /* that switch, one of the vertices */
     uint32_t vertex_count;  /* the host vertex is the first */
     catalogue_vertex *vertices;
@@ -73,7 +72,7 @@ typedef struct catalogue_host {
 } catalogue_host;
 
 typedef struct catalogue {
-    ty_arena *arena; /* everything */
+    ty_arena *arena; /* all memory */
     uint32_t device_type_count;
     ty_device_type *device_types;
     catalogue_device *devices; /* [device_type_count] */
@@ -99,12 +98,12 @@ uint32_t catalogue_find_device(const catalogue *catalogue, const char *name);
 uint32_t catalogue_find_link(const catalogue *catalogue, const char *name);
 uint32_t catalogue_find_host(const catalogue *catalogue, const char *name);
 uint32_t catalogue_find_cluster(const catalogue *catalogue, const char *name);
-/** Device that is called `text` elsewhere; case does not matter. @param key "name", "pci", ... */
-/** The text with a key among those by which a device is recognised; NULL: it has none. */
+/** Device with the name `text` in other tools, ignoring case. @param key "name", "pci", ... */
+/** A device's name with this key in other tools; NULL: none. */
 const char *catalogue_alias(const catalogue *catalogue, uint32_t device, const char *key);
 uint32_t catalogue_match_device(const catalogue *catalogue, const char *key, const char *text);
-/** A device by what people type: its name, an alias, what its driver prints as its name, or the
- * start of one name alone: "h100". */
+/** A device by user input: its name, an alias, its driver's name for it, or a unique prefix:
+ * "h100". */
 uint32_t catalogue_match_name(const catalogue *catalogue, const char *name);
 
 #endif

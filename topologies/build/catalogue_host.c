@@ -1,4 +1,4 @@
-/* Reading hosts.json: the inside of servers, their price and power. */
+/* Reads hosts.json: the inside of hosts, their price and power. */
 #include "catalogue_read.h"
 
 #include <stdio.h>
@@ -80,10 +80,10 @@ static ty_status read_edges(const catalogue *c, const ty_json *object, catalogue
 
 /* ---- Layouts: servers of the usual build, in one line -------------------------------------- */
 
-/* Devices below PCIe switches below processors, perhaps with a switch of their own among them. */
+/* Devices below PCIe switches below processors, optionally with a device switch. */
 typedef struct layout {
     uint32_t devices, nics, switches, roots; /* no switch: devices and NICs on the processors */
-    uint32_t among, port, bridge, smp;       /* links; NO_INDEX where there is none */
+    uint32_t among, port, bridge, smp;       /* links; NO_INDEX if none */
 } layout;
 
 static ty_status read_kind(const catalogue *c, const ty_json *object, const char *key,
@@ -136,14 +136,14 @@ static void add_wire(catalogue_host *host, uint32_t from, uint32_t to, uint32_t 
     host->edges[host->edge_count++] = (catalogue_edge){from, to, link, 1};
 }
 
-/* The i-th of `count` things, spread evenly and in order over `places`. */
+/* The place of the i-th of `count` items, spread evenly and in order over `places`. */
 static uint32_t place_of(uint32_t i, uint32_t count, uint32_t places)
 {
     return (uint32_t)((uint64_t)i * places / count);
 }
 
-/* Vertices in this order: hub, processors (where there are several), switch among the devices,
- * PCIe switches, devices, NICs. */
+/* Vertices in this order: hub, processors (if several), device switch, PCIe switches, devices,
+ * NICs. */
 static bool draw(const catalogue *c, const layout *l, catalogue_host *host)
 {
     uint32_t roots = l->roots > 1 ? l->roots : 0, below = l->switches > 0 ? l->switches : l->roots;
@@ -192,7 +192,7 @@ static ty_status draw_layout(const catalogue *c, const ty_json *object, catalogu
                            error);
 }
 
-/* Links of one kind become links of another, as {"nvlink4": "nvlink5"} says. */
+/* Replaces links of one kind by another, as in {"nvlink4": "nvlink5"}. */
 static ty_status replace_links(const catalogue *c, const ty_json *object, catalogue_host *host,
                                ty_error *error)
 {
@@ -221,8 +221,8 @@ static ty_status replace_links(const catalogue *c, const ty_json *object, catalo
     return TY_OK;
 }
 
-/* The inside of a host: its own, in full or as a layout, or that of an earlier host it is "like"
- * but for its devices and kinds of link. */
+/* The inside of a host: its own, in full or as a layout, or that of an earlier host ("like") with
+ * other devices and kinds of link. */
 static ty_status read_inside(const catalogue *c, const ty_json *object, catalogue_host *host,
                              ty_error *error)
 {
@@ -246,7 +246,7 @@ static ty_status read_inside(const catalogue *c, const ty_json *object, catalogu
     return ty_json_has(object, "with") ? replace_links(c, object, host, error) : TY_OK;
 }
 
-/* Price and power are known of some only. Their sources are not those of the inside. */
+/* Price and power are optional, with their own sources. */
 static ty_status read_price(const catalogue *c, const ty_json *object, const ty_json *sources,
                             ty_host_type *out, ty_error *error)
 {
@@ -272,7 +272,7 @@ cleanup:
     return status;
 }
 
-/* "domain_hosts": so many share the switch among their devices. "trays": the rack is of those. */
+/* "domain_hosts": hosts that share a device switch. "trays": hosts of a rack. */
 static ty_status read_domain(const catalogue *c, const ty_json *object, catalogue_host *host,
                              ty_error *error)
 {

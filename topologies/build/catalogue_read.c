@@ -1,4 +1,4 @@
-/* What readers of the catalogue share: figures with their sources, and entries by name. */
+/* Common code of catalogue readers: figures with their sources, and entries by name. */
 #include "catalogue_read.h"
 
 #include <string.h>

@@ -1,10 +1,10 @@
-/* What the files that read the catalogue share: figures and their sources. */
+/* Common code of catalogue readers: figures and their sources. */
 #ifndef TY_CATALOGUE_READ_H
 #define TY_CATALOGUE_READ_H
 
 #include "catalogue.h"
 
-/** The sources an entry has named, each once: "NVIDIA data sheet; Calculon systems/a100_80g.json".
+/** The sources of an entry, each once: "NVIDIA data sheet; Calculon systems/a100_80g.json".
  */
 typedef struct citation {
     const ty_json *sources; /* of the file: key -> text */
@@ -13,10 +13,10 @@ typedef struct citation {
     uint32_t count;
 } citation;
 
-/** A text of the catalogue's own. */
+/** Copies a text into the catalogue. */
 ty_status catalogue_copy(const catalogue *c, const char *text, char **out,
                          ty_error *error) TY_MUST_CHECK;
-/** Adds the source that `figure` names. */
+/** Adds the source of `figure`. */
 ty_status catalogue_cite(citation *cited, const ty_json *figure, ty_error *error) TY_MUST_CHECK;
 ty_status catalogue_take_citation(const catalogue *c, citation *cited, char **out,
                                   ty_error *error) TY_MUST_CHECK;

@@ -2,19 +2,18 @@
  *   line   = NAME | part | part + part ... | [site] + [site] ... WAN
  *   site   = [site:N] "[" part or part + part ... "]"
  *   part   = [COUNTx] HOST                        hosts around one non-blocking switch
- *          | COUNTx HOST gpu:G                    hosts that have only the first G of their devices
- *          | [pod:P] [leaf:L] host:H HOST [oversub:R]
- *          | [pod:P] [leaf:L] host:H gpu:G @DEVICE INSIDE NETWORK [NICS] [oversub:R]
- *          | torus:XxYxZ @DEVICE LINK [host:D]     closed in every direction
- *          | mesh:XxYxZ @DEVICE LINK [host:D]      open
- *   LINK, INSIDE, NETWORK = KIND | KIND=RATE     "nvlink3=300GB/s": the kind at a rate of one's own
- *   NICS = nics=N | nics=NxRATE           of a host: "nics=1", "nics=4x200Gb/s"
- *   DEVICE = name | NAME{KEY=VALUE,...} | FILE    of one's own: describe_device.c
+ *          | COUNTx HOST gpu:G                    hosts with only the first G of their devices |
+ *          [pod:P] [leaf:L] host:H HOST [oversub:R] | [pod:P] [leaf:L] host:H gpu:G @DEVICE INSIDE
+ *          NETWORK [NICS] [oversub:R] | torus:XxYxZ @DEVICE LINK [host:D]     closed in every
+ *          direction | mesh:XxYxZ @DEVICE LINK [host:D]      open
+ *   LINK, INSIDE, NETWORK = KIND | KIND=RATE     "nvlink3=300GB/s": the kind with a custom rate
+ *   NICS = nics=N | nics=NxRATE           of a host: "nics=1", "nics=4x200Gb/s" DEVICE = name |
+ *   NAME{KEY=VALUE,...} | FILE    of one's own: describe_device.c
  *
- * With gpu:G, every device has a NIC of its own unless NICS says how many a host has. Leaves meet
- * in one spine (of their pod), spines in one core. A real fabric has many spines, which share the
- * traffic; one that is as wide as all of them together keeps what matters: the uplinks' sum, and
- * that they may be oversubscribed. */
+ * With gpu:G, every device has its own NIC, unless NICS gives the number per host. Leaves connect
+ * to one spine (per pod), spines to one core. A real fabric has many spines, which share the
+ * traffic. One spine with their total bandwidth keeps the uplinks' sum and their
+ * oversubscription. */
 #include "build.h"
 #include "describe_device.h"
 
@@ -37,7 +36,7 @@ typedef struct description {
     word *words;      /* [WORD_LIMIT] */
     uint32_t count;
     const catalogue *catalogue;
-    double *rates; /* [links of the catalogue] of one's own; 0: the catalogue's */
+    double *rates; /* [links of the catalogue] custom rates; 0: the catalogue's */
 } description;
 
 /* ---- Words: whatever stands between blanks, and each of + [ ] -------------------------------- */
@@ -50,7 +49,7 @@ static bool is_mark(char c)
 static ty_status split(description *d, ty_error *error)
 {
     const char *at = d->text;
-    char *out = d->copy; /* twice the text's room: a mark takes two */
+    char *out = d->copy; /* twice the text's size: a mark takes two bytes */
 
     for (;;) {
         while (isspace((unsigned char)*at))
@@ -77,7 +76,7 @@ static bool is_word(const description *d, uint32_t i, const char *text)
     return i < d->count && strcmp(d->words[i].text, text) == 0;
 }
 
-/* Where the part that starts at `i` ends: at + or ] or with the line. */
+/* End of the part that starts at `i`: at + or ], or the end of the line. */
 static uint32_t part_end(const description *d, uint32_t i)
 {
     while (i < d->count && !is_mark(d->words[i].text[0]))
@@ -129,7 +128,7 @@ static ty_status read_device(const description *d, uint32_t i, uint32_t *device,
                                              sizeof c->device_types[0]));
 }
 
-/* What a kind of link carries on this line, the same wherever it is named. */
+/* Custom rate of a kind of link on this line, the same at each mention. */
 static ty_status read_rate(const description *d, uint32_t i, const char *text, double *rate,
                            ty_error *error)
 {
@@ -143,7 +142,7 @@ static ty_status read_rate(const description *d, uint32_t i, const char *text, d
     return TY_OK;
 }
 
-/* A link that is used inside hosts, or one of the network. */
+/* Reads a link inside hosts, or one of the network. */
 static ty_status read_link(const description *d, uint32_t i, bool is_network, uint32_t *link,
                            ty_error *error)
 {
@@ -187,7 +186,7 @@ static ty_status read_count(const description *d, uint32_t i, const char *digits
     return fail_at(d, i, error, expected, NULL);
 }
 
-/* Refuses more devices than are believed, before anything is built. */
+/* Refuses implausibly many devices before building anything. */
 static ty_status check_size(const description *d, uint64_t devices, ty_error *error)
 {
     if (devices <= DEVICE_LIMIT)
@@ -196,7 +195,7 @@ static ty_status check_size(const description *d, uint64_t devices, ty_error *er
                    d->text, (unsigned long long)devices, DEVICE_LIMIT);
 }
 
-/* "16x", "-3x", "0x": a number, good or bad, followed by x. */
+/* "16x", "-3x", "0x": a number, valid or not, followed by x. */
 static bool is_count(const char *text)
 {
     size_t length = strlen(text);
@@ -204,16 +203,16 @@ static bool is_count(const char *text)
            (isdigit((unsigned char)text[0]) || text[0] == '-' || text[0] == '+');
 }
 
-/* What is built of a line: where names start, and how many hosts there are so far. */
+/* State of building a line: the prefix of names, and the number of hosts so far. */
 typedef struct site {
     builder *b;
     const char *prefix; /* "" or "site-1/" */
     uint32_t hosts;
     uint64_t devices; /* so far, in all sites */
-    uint32_t top;     /* the switch in which all meet; NO_INDEX: not yet there */
+    uint32_t top;     /* the switch that connects all; NO_INDEX: none yet */
 } site;
 
-/* The one switch around which hosts without levels stand, made when first needed. */
+/* The one switch of hosts without levels, created on first use. */
 static ty_status need_fabric(site *s, ty_error *error)
 {
     char name[80];
@@ -236,7 +235,7 @@ static ty_status add_hosts(site *s, uint64_t count, uint32_t host, uint32_t netw
     return TY_OK;
 }
 
-/* "16x" in front of a host, or nothing for 1. */
+/* "16x" before a host; 1 if absent. */
 static ty_status read_multiple(const description *d, uint32_t i, uint64_t *count, ty_error *error)
 {
     char *digits = d->words[i].text;
@@ -251,7 +250,7 @@ static ty_status read_multiple(const description *d, uint32_t i, uint64_t *count
     return TY_OK;
 }
 
-/* "gpu:4": the first devices of a host of the catalogue, fewer than it has or all. */
+/* "gpu:4": the first devices of a catalogue host, some or all. */
 static ty_status read_part(const description *d, uint32_t i, uint32_t host, uint32_t *devices,
                            ty_error *error)
 {
@@ -301,7 +300,7 @@ static const char *const level_names[LEVEL_COUNT] = {"pod", "leaf", "host", "gpu
 
 typedef struct fabric {
     uint64_t levels[LEVEL_COUNT];
-    uint32_t host;                    /* of the catalogue; NO_INDEX: made of what follows */
+    uint32_t host;                    /* of the catalogue; NO_INDEX: defined by the members below */
     uint32_t device, inside, network; /* of the catalogue */
     uint32_t nics;                    /* of a host */
     double oversubscription;
@@ -325,7 +324,7 @@ static ty_status read_level(const description *d, uint32_t i, int *level, uint64
                    ty_suggest(key, level_names, LEVEL_COUNT, sizeof level_names[0]));
 }
 
-/* Down to gpu:N, or to host:N where a host of the catalogue follows. */
+/* Reads levels down to gpu:N, or to host:N before a catalogue host. */
 static ty_status read_levels(const description *d, uint32_t *next, uint32_t end, fabric *f,
                              ty_error *error)
 {
@@ -387,7 +386,7 @@ static ty_status read_nics(const description *d, uint32_t i, fabric *f, ty_error
     return times == NULL ? TY_OK : read_rate(d, i, times + 1, &d->rates[f->network], error);
 }
 
-/* What a host is: one of the catalogue, or so many devices linked thus. */
+/* Reads the content of a host: one of the catalogue, or devices with their links. */
 static ty_status read_content(const description *d, uint32_t *next, uint32_t end, bool has_devices,
                               fabric *f, ty_error *error)
 {
@@ -427,8 +426,8 @@ static ty_status parse_fabric(const description *d, uint32_t first, uint32_t end
     return TY_OK;
 }
 
-/* A NIC, and where its devices reach it: the NIC itself where it is one device's, else a PCIe
- * switch between them. */
+/* Adds a NIC, and the vertex that its devices connect to: the NIC itself for one device, else a
+ * PCIe switch. */
 static ty_status add_nic(site *s, const fabric *f, const char *host, uint32_t number, uint32_t hub,
                          uint32_t *nic, uint32_t *near, ty_error *error)
 {
@@ -449,7 +448,7 @@ static ty_status add_nic(site *s, const fabric *f, const char *host, uint32_t nu
     return builder_link(s->b, *nic, *near, bridge, false, 1, error);
 }
 
-/* A host: hub, perhaps a device switch, NICs and devices. */
+/* Adds a host: hub, optional device switch, NICs and devices. */
 static ty_status add_fabric_host(site *s, const fabric *f, uint32_t leaf, ty_error *error)
 {
     const catalogue *c = s->b->catalogue;
@@ -486,7 +485,7 @@ static ty_status add_fabric_host(site *s, const fabric *f, uint32_t leaf, ty_err
     return TY_OK;
 }
 
-/* A switch one level up, or NO_INDEX where a single one below needs none. */
+/* A switch one level up, or NO_INDEX if a single switch below needs none. */
 static ty_status add_upper(site *s, bool is_needed, const char *kind, uint32_t number,
                            uint32_t *vertex, ty_error *error)
 {
@@ -557,7 +556,7 @@ typedef struct torus {
     uint32_t sizes[DIMENSION_LIMIT], dimensions, count;
     uint32_t device, link;
     uint32_t per_host;
-    bool is_mesh; /* without the links that close it */
+    bool is_mesh; /* without wrap-around links */
 } torus;
 
 static bool is_torus_word(const char *text)
@@ -620,8 +619,8 @@ static ty_status parse_torus(const description *d, uint32_t first, uint32_t end,
     return TY_OK;
 }
 
-/* Device, router and hub. The way to one's own router is inside the chip: as wide as all its ports,
- * and without delay. */
+/* Device, router and hub. The link to the device's router is inside the chip: as wide as all its
+ * ports, with no latency. */
 static ty_status add_cell(site *s, const torus *t, uint32_t i, uint32_t hub, uint32_t *router,
                           ty_error *error)
 {
@@ -644,7 +643,7 @@ static ty_status add_cell(site *s, const torus *t, uint32_t i, uint32_t hub, uin
     return builder_own_link(s->b, device, *router, &inner, 2 * t->dimensions, error);
 }
 
-/* Two ports of a dimension of two of a torus meet the same neighbour. */
+/* In a dimension of size two, both ports of a torus connect to the same neighbour. */
 static ty_status add_rows(site *s, const torus *t, const uint32_t *routers, ty_error *error)
 {
     for (uint32_t dimension = 0, stride = 1; dimension < t->dimensions; dimension++) {
@@ -691,7 +690,7 @@ cleanup:
 
 /* ---- Sites and the whole ------------------------------------------------------------------- */
 
-/* Levels and tori stand alone; hosts may be added up. */
+/* Levels and tori cannot be combined with other parts; hosts can. */
 static ty_status build_parts(const description *d, uint32_t *next, site *s, ty_error *error)
 {
     uint32_t first = *next;
@@ -722,7 +721,7 @@ static ty_status build_parts(const description *d, uint32_t *next, site *s, ty_e
     }
 }
 
-/* [site:N] "[" ... "]": N equal sites, each linked to the point where all meet. */
+/* [site:N] "[" ... "]": N equal sites, each linked to a central vertex. */
 static ty_status build_site(const description *d, uint32_t *next, builder *b, uint32_t wan,
                             uint32_t hub, uint32_t *number, uint64_t *devices, ty_error *error)
 {
@@ -848,7 +847,7 @@ static ty_status check_name(const catalogue *c, const char *text, ty_error *erro
         return TY_OK;
     near = ty_suggest(text, &c->clusters[0].name, c->cluster_count, sizeof c->clusters[0]);
     if (near == NULL || ty_suggest(text, &c->hosts[0].name, c->host_count, sizeof c->hosts[0]))
-        return TY_OK; /* left to the reader of hosts */
+        return TY_OK; /* handled by the reader of hosts */
     return ty_fail(error, TY_EPARSE,
                    "cluster \"%.80s\", word 1, column 1: found \"%.60s\", expected a host or a "
                    "cluster of the catalogue; did you mean \"%s\"?",

@@ -1,6 +1,6 @@
-/* A device of one's own in a description: @NAME{bf16=400e12,memory=48GiB,bandwidth=1.5TB/s,...}, or
- * @FILE of trainyard.device/1. It becomes an entry of a copy of the catalogue, which the rest of
- * the description then names. */
+/* A custom device in a description: @NAME{bf16=400e12,memory=48GiB,bandwidth=1.5TB/s,...}, or
+ * @FILE of trainyard.device/1. It becomes an entry in a copy of the catalogue, for the rest of the
+ *       description to name. */
 #include "describe_device.h"
 
 #include "ty_base.h"
@@ -13,18 +13,18 @@ enum { OWN_LIMIT = 16, DEVICE_FILE_LIMIT = 1 << 20 };
 
 static const char schema[] = "trainyard.device/1";
 
-/* Until somebody says otherwise: as cards of the catalogue that nobody has measured. */
+/* Default, as for unmeasured devices of the catalogue. */
 #define USUAL_LAUNCH_S 5e-6
 #define USUAL_EFFICIENCY 0.7
 #define USUAL_MEMORY_EFFICIENCY 0.9
-/* Of units without matrix engines; cards of the catalogue lie between an eighth and a thirtieth. */
+/* Rate of units without matrix engines; devices of the catalogue have an eighth to a thirtieth. */
 #define USUAL_FP32_SHARE 0.0625
 
 typedef struct reading {
     const char *text; /* the description, for messages */
     catalogue *own;
-    uint32_t first;               /* of `own` that is not the catalogue's */
-    const char *files[OWN_LIMIT]; /* where each was read; NULL: in the description */
+    uint32_t first;               /* first device of `own` that is not the catalogue's */
+    const char *files[OWN_LIMIT]; /* source file of each; NULL: the description */
     ty_device_type type;
     catalogue_device links;
 } reading;
@@ -32,7 +32,7 @@ typedef struct reading {
 struct key {
     const char *name;
     ty_status (*read)(reading *r, const struct key *key, const char *value, ty_error *error);
-    size_t at; /* of a figure, in the device */
+    size_t at; /* offset of a figure in the device */
     double minimum, maximum;
     const char *expected;
 };
@@ -102,7 +102,7 @@ static ty_status read_port(reading *r, const struct key *key, const char *value,
                             "a link of the catalogue to the host such as pcie5", error);
 }
 
-/* What is not said is as of another device. */
+/* Missing figures are those of another device. */
 static bool find_like(reading *r, const char *name)
 {
     uint32_t device = catalogue_find_device(r->own, name);
@@ -174,7 +174,7 @@ static bool is_complete(const ty_device_type *type)
            type->memory_bytes > 0 && type->memory_bandwidth_bytes_per_s > 0;
 }
 
-/* Adds what was read. @param source of its figures; copied */
+/* Adds the device. @param source of its figures; copied */
 static ty_status add(reading *r, const char *source, const char *file, ty_error *error)
 {
     ty_device_type *t = &r->type;
@@ -202,7 +202,7 @@ static void begin(reading *r)
         .scale_up = NO_INDEX, .direct = NO_INDEX, .port = catalogue_find_link(r->own, "pcie4")};
 }
 
-/* Adds the device of "NAME{...}". @param body between the braces; is written to */
+/* Adds the device of "NAME{...}". @param body text between the braces; modified */
 static ty_status add_device(reading *r, const char *name, size_t length, char *body,
                             ty_error *error)
 {
@@ -239,7 +239,7 @@ static bool is_device_file(const char *name, size_t length)
            (length > 5 && strncmp(name + length - 5, ".json", 5) == 0);
 }
 
-/* A link or a device that a member names. */
+/* Reads members that name a link or a device. */
 static ty_status read_names(reading *r, const ty_json *object, ty_error *error)
 {
     const char *text;
@@ -283,7 +283,7 @@ static ty_status read_file(reading *r, const ty_json *object, const char *path, 
     return add(r, source, path, error);
 }
 
-/* The device of a file, which is read once however often it is named. */
+/* Adds the device of a file; reads it once even if named several times. */
 static ty_status add_file(reading *r, const char *name, size_t length, uint32_t *device,
                           ty_error *error)
 {

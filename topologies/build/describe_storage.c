@@ -1,5 +1,5 @@
 /* Storage in a description: storage=nas, storage=mine{bandwidth=65GB/s,latency=1ms}. Such words may
- * stand anywhere in a line, each names the level behind the one before. */
+ * be anywhere in a line; each adds a level after the previous one. */
 #include "describe_storage.h"
 
 #include <ctype.h>
@@ -8,12 +8,12 @@
 
 static const char mark[] = "storage=";
 
-/* Of what a description does not say; as the catalogue has it of a host that reads by itself. */
+/* Default, as in the catalogue for a host with its own storage. */
 #define USUAL_REQUESTS 32
 
 /* ---- Words --------------------------------------------------------------------------------- */
 
-/* The next such word, up to the blank behind it or behind its brace; NULL: there is none. */
+/* The next such word, up to the blank after it or after its brace; NULL: none. */
 static const char *find_word(const char *text, size_t *length)
 {
     const char *word = text;
@@ -156,7 +156,7 @@ static ty_status read_pair(reading *r, char *pair, ty_error *error)
                    near != NULL ? near : "", near != NULL ? "\"?" : "");
 }
 
-/* @param word "storage=NAME..." in a copy that is written to */
+/* @param word "storage=NAME..." in a copy, modified */
 static ty_status read_level(reading *r, char *word, ty_error *error)
 {
     char *name = word + sizeof mark - 1, *body = strchr(name, '{'), *rest = NULL, *pair;

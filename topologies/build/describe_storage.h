@@ -5,7 +5,7 @@
 
 #include "catalogue.h"
 
-/** Whether there is such a word. */
+/** Whether a text has such a word. */
 bool storage_is_described(const char *text);
 /** The description without these words. @param line [out] free with ty_free */
 ty_status storage_without(const char *text, char **line, ty_error *error) TY_MUST_CHECK;

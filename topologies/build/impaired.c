@@ -1,4 +1,4 @@
-/* A cluster some of whose links are slow or gone. */
+/* A cluster with slowed or removed links. */
 #include "cluster.h"
 #include "ty_topologies.h"
 

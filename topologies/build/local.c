@@ -1,18 +1,18 @@
-/* This machine as a cluster: one CPU device per rank, on one host whose cores they share. */
+/* This machine as a cluster: one CPU device per rank, on one host with shared cores. */
 #include "cluster.h"
 #include "ty_topologies.h"
 
 #include <math.h>
 #include <stdio.h>
 
-/** A message's time as latency + bytes / bandwidth. */
+/** Fit of a message's time: latency + bytes / bandwidth. */
 typedef struct transfer_fit {
     double latency_s, bandwidth_bytes_per_s;
 } transfer_fit;
 
-/* Least squares over the measured messages, each error relative to its time: absolute errors would
- * leave the latency to the noise of the largest messages. Where the line would cross zero below
- * zero, it is drawn through zero. */
+/* Least squares over the measured messages, each error relative to its time: with absolute errors,
+ * noise of the largest messages would determine the latency. A negative latency is replaced by a
+ * fit through zero. */
 static bool fit_transfers(const ty_profile *profile, transfer_fit *out)
 {
     double w = 0, x = 0, y = 0, xx = 0, xy = 0, slope, intercept, spread;
@@ -72,7 +72,7 @@ static ty_status check_profile(uint32_t ranks, const ty_profile *profile, transf
     return TY_OK;
 }
 
-/* Rates are measured ones, so nothing is to be taken off them. */
+/* Rates are measured, so they have no efficiency factor. */
 static ty_status add_types(ty_cluster *cluster, uint32_t ranks, const ty_profile *profile,
                            const transfer_fit *fit, uint32_t *device_type, uint32_t *link,
                            ty_error *error)
@@ -123,7 +123,7 @@ ty_status ty_cluster_local(uint32_t ranks, const ty_profile *profile, ty_cluster
         TY_CHECK(ty_cluster_add_link(cluster, device, host, link, 1, error), status, cleanup);
     }
     TY_CHECK(ty_cluster_finish(cluster, &problem, error), status, cleanup);
-    *out = cluster; /* a star has no problems */
+    *out = cluster; /* a star needs no check */
     cluster = NULL; /* ownership moved */
 cleanup:
     ty_cluster_free(cluster);

@@ -1,4 +1,4 @@
-/* What a user may write for a cluster: "local:4", a description, the name of a file. */
+/* Opens a cluster from user input: "local:4", a description, a file name. */
 #include "describe_storage.h"
 #include "importer.h"
 #include "plain_names.h"
@@ -31,7 +31,7 @@ bool ty_cluster_is_local(const char *text, uint32_t *ranks)
     return true;
 }
 
-/* A cluster file, or one of another tool that says enough by itself. */
+/* Opens a cluster file, or another tool's file that needs no options. */
 static ty_status open_file(const char *path, ty_cluster **out, ty_error *error)
 {
     const char *name = strcmp(path, "-") == 0 ? "<standard input>" : path;
@@ -56,7 +56,7 @@ cleanup:
     return status;
 }
 
-/* Whether the word that `at` lies in, or ends, is the device of a line, which no line begins with.
+/* Whether the word around or before `at` is the device of a line; no line begins with one.
  */
 static bool is_of_device(const char *text, const char *at)
 {
@@ -65,8 +65,8 @@ static bool is_of_device(const char *text, const char *at)
     return at > text && *at == '@';
 }
 
-/* A slash anywhere but in the unit of a rate, "nvlink4=400GB/s", or in the file of a device,
- * "@./mine.json". From a brace on there are rates. */
+/* Whether there is a slash outside the unit of a rate, "nvlink4=400GB/s", and a device file,
+ * "@./mine.json". After a brace there are only rates. */
 static bool has_folder(const char *text)
 {
     const char *brace = text + strcspn(text, "{");
@@ -109,7 +109,7 @@ static ty_status open_plain(const char *text, const ty_profile *local, ty_cluste
                        text, text + 6, DEVICE_LIMIT);
     if (is_path(text))
         return open_file(text, out, error);
-    /* A bare word may still be a file; the catalogue's names go first. */
+    /* A bare word may be a file; the catalogue's names take precedence. */
     status = cluster_describe(text, out, error);
     if (status == TY_EPARSE && ty_file_exists(text))
         return open_file(text, out, error);
@@ -121,7 +121,7 @@ static ty_status open_plain(const char *text, const ty_profile *local, ty_cluste
     else if (status != TY_OK && error != NULL)
         *error = plain;
     else
-        status = TY_EPARSE; /* what the description has said of it stands */
+        status = TY_EPARSE; /* keeps the description's message */
     ty_free(line);
     return status;
 }
@@ -135,7 +135,7 @@ ty_status ty_cluster_line(const char *text, char **line, ty_error *error)
 
     TY_CHECK(storage_without(text, &bare, error), status, cleanup);
     TY_CHECK(cluster_plain_line(bare, &plain, error), status, cleanup);
-    /* Words of storage stay, where they are behind the hosts. */
+    /* Keeps the storage words if they follow the hosts. */
     if (plain != NULL && strncmp(text, bare, strlen(bare)) == 0) {
         ty_text_add(&made, plain);
         ty_text_append(&made, text + strlen(bare), length - strlen(bare));

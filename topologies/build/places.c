@@ -1,7 +1,7 @@
-/* Which devices routes cannot tell apart but by the switch that they hang on. An island (what hangs
- * together without the network switches: a server, or a rack with a switch of its own) that is
- * another one moved along the lists of vertices and links has the same routes inside and up to its
- * gate, ties included, which are broken by the order in these lists. */
+/* Groups devices whose routes are identical up to their leaf switch. An island is a component
+ * without the network switches: a host, or a rack with its own switch. If an island is a copy of
+ * another, shifted in the lists of vertices and links, both have the same routes inside and up to
+ * their gates. This includes ties, which the order in these lists breaks. */
 #include "cluster.h"
 #include "ty_topologies.h"
 
@@ -11,11 +11,11 @@
 #include <string.h>
 
 typedef struct island {
-    uint64_t shape; /* of all that it consists of */
+    uint64_t shape; /* hash of all its vertices and links */
     uint32_t vertex_count;
     uint32_t first_device, device_count; /* in the order of the cluster's devices */
     uint32_t first_host, last_host;      /* so far */
-    bool is_plain; /* one gate, and neither its devices nor its hosts lie among others' */
+    bool is_plain; /* one gate; its devices and hosts are numbered consecutively */
 } island;
 
 /* Finalizer of splitmix64, as in classes.c. */
@@ -74,7 +74,7 @@ static void describe_vertices(const ty_cluster *c, island *islands, const uint32
     }
 }
 
-/* In the order of the list: what an island's own links are, and those to its gate. */
+/* Hashes an island's own links and those to its gate, in the order of the list. */
 static void describe_links(const ty_cluster *c, island *islands, const uint32_t *at)
 {
     for (uint32_t l = 0; l < c->link_count; l++) {
@@ -92,10 +92,10 @@ static void describe_links(const ty_cluster *c, island *islands, const uint32_t 
     }
 }
 
-/* What kinds are numbered by. */
+/* Key of a kind. */
 typedef struct placed {
     uint64_t shape;
-    uint32_t at, device; /* of its island's devices; of all */
+    uint32_t at, device; /* index among its island's devices; among all */
 } placed;
 
 static int compare_placed(const void *left, const void *right)
@@ -145,7 +145,7 @@ ty_status ty_cluster_places(const ty_cluster *cluster, ty_device_place *places, 
         has_order = has_order &&
                     ty_cluster_device_host(cluster, d - 1) <= ty_cluster_device_host(cluster, d);
     for (uint32_t i = 0; i < cluster->island_count && !has_order; i++)
-        islands[i].is_plain = false; /* hosts in another order than their devices */
+        islands[i].is_plain = false; /* hosts and devices are ordered differently */
     describe_vertices(cluster, islands, at);
     describe_links(cluster, islands, at);
     status = number_kinds(cluster, islands, places, error);

@@ -1,4 +1,4 @@
-/* "8x A100", "p4d", "2 nodes of 8 h100", "aws p5": what people type for a cluster, as a line that
+/* "8x A100", "p4d", "2 nodes of 8 h100", "aws p5": converts informal cluster names to a line that
  * describe.c reads. */
 #include "plain_names.h"
 #include "importer.h"
@@ -10,11 +10,11 @@
 
 #define ALIASES "topologies/catalogue", "aliases.json"
 
-/* Where a name's number is. */
+/* Position of a name's number. */
 typedef enum place { PLACE_BEHIND, PLACE_BEFORE, PLACE_NONE, PLACE_COUNT } place;
 
-/* "NAMEx8" and "NAME x 8", "8x NAME" and "8 NAME", "NAME": the number, 0 without one, and the name
- * in `name`, which has room for the text and one more. */
+/* Splits "NAMEx8" and "NAME x 8", "8x NAME" and "8 NAME", or "NAME" into the number, 0 without one,
+ * and `name`, whose size is that of the text plus one. */
 static bool split_count(const char *text, place where, char *name, uint64_t *count)
 {
     size_t length = 0, start = 0, end;
@@ -36,7 +36,7 @@ static bool split_count(const char *text, place where, char *name, uint64_t *cou
         name[end - 1] = '\0';
         return true;
     }
-    if (where == PLACE_NONE) /* "4090", "910b" too */
+    if (where == PLACE_NONE) /* including "4090", "910b" */
         return length > 0;
     while (isdigit((unsigned char)name[start]))
         start++;
@@ -46,7 +46,7 @@ static bool split_count(const char *text, place where, char *name, uint64_t *cou
     if (tolower((unsigned char)name[end]) == 'x')
         end++;
     last = name[end];
-    if (end == start) { /* room for the end of the number */
+    if (end == start) { /* end of the number */
         memmove(name + start + 1, name + start, length - start + 1);
         end++;
         length++;
@@ -64,9 +64,9 @@ typedef enum unit { UNIT_OF_NAME, UNIT_DEVICES, UNIT_HOSTS } unit;
 
 typedef struct request {
     const char *text; /* as typed */
-    char *name;       /* blank-free */
-    uint64_t count;   /* 0: not said */
-    uint64_t each;    /* devices of a host; 0: all that it has */
+    char *name;       /* without blanks */
+    uint64_t count;   /* 0: not specified */
+    uint64_t each;    /* devices per host; 0: all */
     unit unit;
 } request;
 
@@ -89,8 +89,8 @@ static bool skip(char **at, const char *word)
     return true;
 }
 
-/* "nodes of 8 h100", "8xh100" after another count, "h100 nodes": moves `name` on to the name.
- * @return whether there was any of it */
+/* "nodes of 8 h100", "8xh100" after another count, "h100 nodes": moves `name` to the name. @return
+ * whether there was a unit */
 static bool read_unit(request *r, char *scratch)
 {
     static const char *const links[] = {"ofthe", "of", "with", "x"};
@@ -124,7 +124,7 @@ static bool read_unit(request *r, char *scratch)
 /* A name's entry in the catalogue; NO_INDEX: none of that kind. */
 typedef struct meaning {
     uint32_t host, cluster;
-    uint32_t device; /* `host` is its usual one then, where there is one */
+    uint32_t device; /* `host` is its usual host then, if any */
 } meaning;
 
 static ty_status by_alias(const catalogue *c, const char *name, meaning *m, ty_error *error)
@@ -140,7 +140,7 @@ static ty_status by_alias(const catalogue *c, const char *name, meaning *m, ty_e
     return status;
 }
 
-/* The usual host of a device: the alias file's, or the only one that there is. */
+/* The usual host of a device: the alias file's, or the only one. */
 static ty_status host_of_device(const catalogue *c, meaning *m, ty_error *error)
 {
     uint32_t only = NO_INDEX, hosts = 0;
@@ -190,7 +190,7 @@ static bool is_nothing(const meaning *m)
     return m->host == NO_INDEX && m->device == NO_INDEX && m->cluster == NO_INDEX;
 }
 
-/* Hosts that devices fill, and one with the devices that are left over. */
+/* Full hosts, and one with the remaining devices. */
 static void put_devices(const catalogue_host *host, uint64_t count, ty_text *line)
 {
     const uint64_t all = catalogue_host_count_of(host, TY_VERTEX_DEVICE);
@@ -214,7 +214,7 @@ static ty_status put_hosts(const catalogue *c, const request *r, const catalogue
                        "cluster \"%.80s\": found %llu devices a host, and %s has %llu: expected at "
                        "most that many, or \"host:H gpu:G @DEVICE LINK NETWORK\"",
                        r->text, (unsigned long long)r->each, host->name, (unsigned long long)all);
-    if (tray != NULL && r->unit == UNIT_HOSTS) /* the rack is one domain, whose trays are hosts */
+    if (tray != NULL && r->unit == UNIT_HOSTS) /* the rack is one domain; its trays are hosts */
         put_devices(host, count * (r->each > 0 ? r->each : all), line);
     else
         ty_text_addf(line, "%llux %s", (unsigned long long)count, host->name);

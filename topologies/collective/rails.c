@@ -1,4 +1,5 @@
-/* Exchanges that use all NICs of a host: who passes on to whom, and what the links leave them. */
+/* Collectives that use all NICs of a host: neighbours of each device, and rates after
+ * contention. */
 #include "route_loads.h"
 
 #include <math.h>
@@ -23,7 +24,7 @@ void ty_rails_clear(ty_rails *rails)
     *rails = (ty_rails){0};
 }
 
-/* Hosts in equal parts, or every device for itself. */
+/* Groups devices by host if hosts have equal numbers, else each on its own. */
 static ty_status place(const ty_cluster *cluster, const uint32_t *devices, uint32_t count,
                        ty_rails *rails, ty_error *error)
 {
@@ -57,8 +58,8 @@ static ty_status place(const ty_cluster *cluster, const uint32_t *devices, uint3
     return TY_OK;
 }
 
-/* Devices of a torus are numbered along its axes, the first first, and its hosts are parts of that
- * order. */
+/* Devices of a torus are numbered along its axes, the first axis fastest, and hosts are ranges of
+ * that order. */
 static ty_status order_along_axes(const uint32_t *devices, uint32_t count, ty_rails *rails,
                                   ty_error *error)
 {
@@ -104,7 +105,7 @@ static ty_status go_across(route_loads *l, const uint32_t *devices, const ty_rai
 
 enum { MESH_MOST = 16 };
 
-/* Whether two devices of the first host have a link of their own. */
+/* Whether two devices of the first host have a direct link. */
 static bool is_mesh(const ty_cluster *cluster, const uint32_t *members, uint32_t count)
 {
     uint32_t v = cluster->device_vertices[members[0]];
@@ -116,7 +117,7 @@ static bool is_mesh(const ty_cluster *cluster, const uint32_t *members, uint32_t
     return false;
 }
 
-/* Puts the devices of every host into the order that a ring takes through the first. */
+/* Orders the devices of every host as a ring through the first host does. */
 static void reorder(ty_rails *rails, const uint32_t *members, const uint32_t *ring)
 {
     uint32_t g = rails->per_host, turned[MESH_MOST];
@@ -131,8 +132,8 @@ static void reorder(ty_rails *rails, const uint32_t *members, const uint32_t *ri
     }
 }
 
-/* Of a mesh: neighbours in one of its rings, and what all of its rings carry together. Lanes are
- * full-duplex, so that every ring runs both ways. 0 where it has none. */
+/* For a mesh: neighbours in one of its rings, and the total rate of all its rings. Link lanes are
+ * full-duplex, so every ring runs both ways. 0 if it has none. */
 static ty_status find_mesh(const ty_cluster *cluster, const uint32_t *devices, ty_rails *rails,
                            double *all_bytes_per_s, ty_error *error)
 {
@@ -157,7 +158,8 @@ static ty_status find_mesh(const ty_cluster *cluster, const uint32_t *devices, t
 static ty_status measure(route_loads *l, const uint32_t *devices, ty_rails *rails, ty_error *error)
 {
     const double g = rails->per_host, n = g * rails->hosts;
-    const double kept = rails->hosts > 1 ? (g - 1) / g : 1; /* inside hosts, of a ring's edges */
+    const double kept =
+        rails->hosts > 1 ? (g - 1) / g : 1; /* share of a ring's edges inside hosts */
     double mesh = 0;
     route_ways around = {0}, across = {0};
     ty_status status;

@@ -1,7 +1,7 @@
-/* Rings in meshes of direct links: Hamiltonian cycles, packed so that each lane is used once. All
- * cycles are listed by backtracking, then the largest set that the lanes carry is searched for,
- * depth first, with what the devices' lanes allow as the bound. Of few devices that have no cycle,
- * the best ring in which some pass through a neighbour. */
+/* Rings in meshes of direct links: Hamiltonian cycles, packed so that each link lane is used once.
+ * Backtracking lists all cycles. Then a depth-first search finds the largest set that fits the
+ * lanes, bounded by the devices' lanes. For few devices without a cycle, the best ring in which
+ * some edges pass through a neighbour. */
 #include "cluster.h"
 #include "ty_topologies.h"
 
@@ -14,7 +14,7 @@ enum { MESH_LIMIT = 64, CYCLE_LIMIT = 20000 };
 typedef struct mesh {
     uint32_t count;
     uint16_t lanes[MESH_LIMIT][MESH_LIMIT];
-    double rates[MESH_LIMIT][MESH_LIMIT]; /* of a lane */
+    double rates[MESH_LIMIT][MESH_LIMIT]; /* per lane */
     uint32_t cycle_count;
     uint8_t *cycles; /* [cycle_count][count] */
     uint32_t steps;
@@ -49,7 +49,8 @@ static void read_mesh(const ty_cluster *c, const uint32_t *devices, uint32_t cou
 
 /* ---- Cycles ------------------------------------------------------------------------------ */
 
-/* Goes on from path[at - 1]. The last device is larger than the second: each cycle once. */
+/* Continues from path[at - 1]. The last device is larger than the second, so each cycle is listed
+ * once. */
 static void list_cycles(mesh *m, uint8_t *path, uint32_t at, uint64_t used)
 {
     if (m->cycle_count == CYCLE_LIMIT || ++m->steps > STEP_LIMIT)
@@ -69,13 +70,13 @@ static void list_cycles(mesh *m, uint8_t *path, uint32_t at, uint64_t used)
 
 /* ---- Packing ----------------------------------------------------------------------------- */
 
-/* Two devices go there and back on the two directions of one lane. */
+/* With two devices, the cycle uses both directions of one lane. */
 static uint32_t edges_of(const mesh *m)
 {
     return m->count == 2 ? 1 : m->count;
 }
 
-/* Adds a cycle (sign -1: takes its lanes) or takes it out (+1). */
+/* Adds a cycle (sign -1: uses its lanes) or removes it (+1). */
 static void use_cycle(mesh *m, uint32_t cycle, int sign)
 {
     const uint8_t *path = m->cycles + (size_t)cycle * m->count;
@@ -107,7 +108,7 @@ static double rate_of(const mesh *m, uint32_t cycle)
     return rate;
 }
 
-/* Every ring takes two lanes of every device, but for two devices. */
+/* Every ring uses two lanes per device, except for two devices. */
 static uint32_t most_rings(const mesh *m)
 {
     uint32_t least = UINT32_MAX;
@@ -138,7 +139,7 @@ static void keep_best(mesh *m)
     m->best_rate = rate;
 }
 
-/* Cycles from `first` on; one may be taken again. True once no more rings are possible. */
+/* Tries cycles from `first` on, each repeatedly. True if no more rings are possible. */
 static bool pack(mesh *m, uint32_t first, uint32_t bound)
 {
     keep_best(m);
@@ -176,7 +177,7 @@ static double left_of(const mesh *m, uint16_t uses[WALK_LIMIT][WALK_LIMIT], uint
     return m->lanes[a][b] * m->rates[a][b] / (uses[a][b] + 1);
 }
 
-/* Who has lanes to both, with the most left; `count`: nobody. */
+/* The device with lanes to both and the most left; `count`: none. */
 static uint32_t between(const mesh *m, uint16_t uses[WALK_LIMIT][WALK_LIMIT], uint32_t a,
                         uint32_t b)
 {
@@ -193,7 +194,7 @@ static uint32_t between(const mesh *m, uint16_t uses[WALK_LIMIT][WALK_LIMIT], ui
     return best;
 }
 
-/* Of a ring in this order that runs both ways, each way; 0: it cannot be closed. */
+/* Rate per direction of a ring in this order that runs both ways; 0: it cannot be closed. */
 static double walk_rate(const mesh *m, const uint8_t *order)
 {
     uint16_t uses[WALK_LIMIT][WALK_LIMIT] = {{0}};
@@ -218,7 +219,7 @@ static double walk_rate(const mesh *m, const uint8_t *order)
     return rate;
 }
 
-/* Every order of what comes behind `at`. */
+/* Tries every order of the devices after `at`. */
 static void try_walks(const mesh *m, walk *w, uint32_t at)
 {
     if (at == m->count) {
@@ -239,7 +240,7 @@ static void try_walks(const mesh *m, walk *w, uint32_t at)
     }
 }
 
-/* The ring starts where two have lanes of their own. */
+/* The ring starts at two devices with a direct link. */
 static ty_status take_walk(const mesh *m, const walk *w, const uint32_t *devices, ty_ring_set *out,
                            ty_error *error)
 {
@@ -294,7 +295,7 @@ ty_status ty_cluster_find_rings(const ty_cluster *cluster, const uint32_t *devic
     if (count < 2 || count > MESH_LIMIT)
         return ty_fail(error, TY_EINVAL, "rings: found %u devices, expected 2 to %d", count,
                        MESH_LIMIT);
-    /* refuses devices that are not there, or there twice */
+    /* refuses missing and repeated devices */
     TY_CHECK(ty_cluster_ring(cluster, devices, count, &bandwidth, &latency, error), status, done);
     m = ty_alloc(1, sizeof *m);
     TY_CHECK(

@@ -1,4 +1,4 @@
-/* What the edges of a ring leave each other when all are busy. */
+/* Rates of a ring's edges under contention when all are busy. */
 #include "route_loads.h"
 
 static ty_status check_members(const ty_cluster *cluster, const uint32_t *devices, uint32_t count,

@@ -1,4 +1,4 @@
-/* Where a group of devices lies on a torus: the box that it fills. */
+/* The box that a group of devices fills on a torus. */
 #include "cluster.h"
 #include "ty_topologies.h"
 
@@ -12,7 +12,7 @@ static const cluster_torus *torus_of(const ty_cluster *cluster, uint32_t device)
     return NULL;
 }
 
-/* The members' places along an axis, evenly spaced; false where they are not.
+/* The members' places along an axis; false if they are not evenly spaced.
  * @param is_taken [size] */
 static bool read_axis(const bool *is_taken, uint32_t size, bool is_closed, ty_torus_axis *axis)
 {
@@ -34,7 +34,7 @@ static bool read_axis(const bool *is_taken, uint32_t size, bool is_closed, ty_to
     return true;
 }
 
-/* The slowest of the links that lead from members to the next chip along an axis. */
+/* The slowest link from members to the next chip along an axis. */
 static void see_links(const ty_cluster *cluster, const cluster_torus *t, const uint32_t *devices,
                       uint32_t count, uint32_t stride, uint32_t size, ty_torus_axis *axis)
 {
@@ -44,7 +44,7 @@ static void see_links(const ty_cluster *cluster, const cluster_torus *t, const u
         const uint32_t next = at + 1 < size ? devices[i] + stride : devices[i] - at * stride;
         const uint32_t l =
             ty_cluster_link_between(cluster, cluster->routers[devices[i]], cluster->routers[next]);
-        if (l == NO_INDEX) /* the end of a line */
+        if (l == NO_INDEX) /* the edge of a mesh */
             continue;
         axis->bandwidth_bytes_per_s =
             fmin(axis->bandwidth_bytes_per_s, cluster->links[l].bandwidth_bytes_per_s);

@@ -1,4 +1,4 @@
-/* Clusters in the words of other tools: Graphviz, NCCL; Slurm is in export_slurm.c. */
+/* Writes clusters in the formats of Graphviz and NCCL; Slurm is in export_slurm.c. */
 #include "catalogue.h"
 #include "export_slurm.h"
 
@@ -63,14 +63,14 @@ typedef struct nccl {
     const catalogue *catalogue;
     uint32_t hub;
     ty_text *text;
-    uint32_t *devices; /* [host] how many it has */
+    uint32_t *devices; /* [host] number of devices */
     uint32_t gpus, nics, numas, elements;
-    bool keeps_bus_ids; /* all devices and NICs of the host have theirs */
-    uint32_t strange;   /* a device that no "sm" is known of; NO_INDEX */
+    bool keeps_bus_ids; /* all devices and NICs of the host have bus ids */
+    uint32_t strange;   /* a device without a known "sm"; NO_INDEX */
     bool *is_written;   /* [vertex] */
 } nccl;
 
-/* NCCL_TOPO_XML_MAX_NODES of NVIDIA/nccl src/graph/topo.h at 2.30: what it reads of a file. */
+/* NCCL_TOPO_XML_MAX_NODES of NVIDIA/nccl src/graph/topo.h at 2.30: limit of elements in a file. */
 enum { NCCL_MOST_ELEMENTS = 256 };
 
 static bool has_prefix(const char *text, const char *prefix)
@@ -80,18 +80,18 @@ static bool has_prefix(const char *text, const char *prefix)
 
 static void write_busid(nccl *n, uint32_t vertex)
 {
-    uint32_t number = vertex - n->hub; /* vertices of a host follow each other */
+    uint32_t number = vertex - n->hub; /* vertices of a host are consecutive */
 
     if (n->keeps_bus_ids && n->c->vertices[vertex].bus_id != NULL) {
         ty_text_add(n->text, n->c->vertices[vertex].bus_id);
         return;
     }
-    /* beside addresses that are kept, in a domain that no machine has */
+    /* if other addresses are kept, in a domain that no machine has */
     ty_text_addf(n->text, "%04x:%02x:00.0", (n->keeps_bus_ids ? 0xff00u : 0) + (number >> 8),
                  number & 255);
 }
 
-/* What the catalogue knows a device as; NULL: nothing of that key. */
+/* The catalogue's name of a device with this key; NULL: none. */
 static const char *match_of(const nccl *n, uint32_t vertex, const char *key)
 {
     const ty_cluster *c = n->c;
@@ -124,7 +124,7 @@ static void write_indent(nccl *n, int depth)
         ty_text_add(n->text, "  ");
 }
 
-/* NVLinks and their like: to other devices, and to switches that only devices are on. */
+/* NVLinks and similar links: to other devices, and to switches that only connect devices. */
 static void write_gpu_links(nccl *n, uint32_t vertex, int depth)
 {
     const ty_cluster *c = n->c;
@@ -136,7 +136,7 @@ static void write_gpu_links(nccl *n, uint32_t vertex, int depth)
         double count = c->link_lanes[link];
         uint32_t type = catalogue_find_device(
             n->catalogue, c->device_types[c->vertices[vertex].device_type].name);
-        if (strcmp(kind, "c2c") == 0) { /* to its processor; in MB/s of each of `count` links */
+        if (strcmp(kind, "c2c") == 0) { /* to its processor; MB/s per link of `count` links */
             n->elements++;
             write_indent(n, depth);
             ty_text_addf(n->text, "<c2c bw=\"%.0f\" count=\"1\"/>\n",
@@ -188,7 +188,7 @@ static void write_gpu(nccl *n, uint32_t vertex, uint32_t link, int depth)
     ty_text_add(n->text, "</pci>\n");
 }
 
-/* Its way to the network gives its speed; without one it has none to tell. */
+/* The link to the network gives the speed; without one there is none. */
 static void write_nic(nccl *n, uint32_t vertex, uint32_t link, int depth)
 {
     const ty_cluster *c = n->c;
@@ -225,7 +225,8 @@ static bool is_smp(const char *kind)
            strcmp(kind, "c2c") != 0 && strcmp(kind, "soc") != 0;
 }
 
-/* What hangs below a processor or a PCIe switch. Depth is bounded by the vertices, each once. */
+/* Writes the vertices below a processor or PCIe switch. Each is visited once, which bounds the
+ * depth. */
 static void write_below_pci(nccl *n, uint32_t parent, int depth)
 {
     const ty_cluster *c = n->c;
@@ -284,7 +285,7 @@ static void write_cpu(nccl *n, uint32_t vertex, const char *smp)
     ty_text_add(n->text, "  </cpu>\n");
 }
 
-/* NCCL tells devices by their PCI addresses: a file that makes them up shows a machine, but is no
+/* NCCL identifies devices by PCI address: a file with invented ones describes a machine, but is no
  * NCCL_TOPO_FILE. */
 static bool has_bus_ids(const nccl *n, uint32_t host)
 {
@@ -298,7 +299,8 @@ static bool has_bus_ids(const nccl *n, uint32_t host)
     return true;
 }
 
-/* Processors are what the hub is linked to otherwise than by PCIe; without any, the hub is one. */
+/* Processors are the hub's neighbours over links other than PCIe; without any, the hub is the
+ * processor. */
 static void write_system(nccl *n)
 {
     const ty_cluster *c = n->c;
@@ -321,7 +323,7 @@ static void write_system(nccl *n)
     ty_text_add(n->text, "</system>\n");
 }
 
-/* The machine of one host; TY_EUNSUPPORTED where some device has no way up to its processors. */
+/* Writes one host; TY_EUNSUPPORTED if a device has no route to its processors. */
 static ty_status write_host(nccl *n, uint32_t host, ty_error *error)
 {
     const ty_cluster *c = n->c;
@@ -362,8 +364,8 @@ static ty_status find_host(const ty_cluster *c, const char *name, uint32_t *host
                    c->vertices[c->host_vertices[0]].name);
 }
 
-/* A file is about one host, so all must be alike: bus numbers are counted from the hub, and equal
- * hosts give equal files. */
+/* A file describes one host, so all must be alike: bus numbers count from the hub, and equal hosts
+ * give equal files. */
 static ty_status check_alike(nccl *n, const ty_text *first, ty_error *error)
 {
     ty_text *kept = n->text, text = {0};

@@ -5,7 +5,7 @@
 
 #include <string.h>
 
-/* The device switch that other hosts share with that of a device; NO_INDEX: none. */
+/* A device's switch that other hosts share; NO_INDEX: none. */
 static uint32_t domain_of(const ty_cluster *c, uint32_t vertex)
 {
     for (uint32_t p = c->port_starts[vertex]; p < c->port_starts[vertex + 1]; p++) {
@@ -63,7 +63,7 @@ static ty_status write_blocks(const ty_cluster *c, const uint32_t *domains, ty_t
         TY_TRY(write_block(c, domains, domains[h], &size, text, error));
         least = size < least ? size : least;
     }
-    /* What is planned with, which every block must have at least; a larger one is allowed. */
+    /* The scheduler's unit, the least size of a block; larger blocks are allowed. */
     ty_text_addf(text, "BlockSizes=%u\n", least);
     return ty_text_check(text, error);
 }
@@ -77,7 +77,8 @@ ty_status export_blocks(const ty_cluster *c, ty_text *text, bool *has_blocks, ty
     TY_TRY(ty_check_memory(domains != NULL, error));
     for (uint32_t h = 0; h < c->host_count; h++)
         domains[h] = NO_INDEX;
-    for (uint32_t d = c->device_count; d-- > 0;) /* a host's first counts: they are alike in that */
+    for (uint32_t d = c->device_count;
+         d-- > 0;) /* the first device's counts: a host's devices agree */
         domains[ty_cluster_device_host(c, d)] = domain_of(c, c->device_vertices[d]);
     for (uint32_t h = 0; h < c->host_count; h++)
         shared += domains[h] != NO_INDEX;
@@ -101,7 +102,7 @@ cleanup:
     return status;
 }
 
-/* Letters, digits, and what cannot be mistaken for a list. */
+/* Keeps letters, digits, and characters that are no list syntax. */
 void write_slurm_name(ty_text *text, const char *name)
 {
     for (; *name != '\0'; name++) {

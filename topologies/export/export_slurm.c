@@ -9,10 +9,10 @@
 typedef struct slurm {
     const ty_cluster *c;
     uint32_t *levels, *queue; /* [vertex] as in examine.c: 1 is a leaf */
-    uint32_t *parents;        /* [vertex] of switches: the one above, NO_INDEX, or several */
-    uint32_t *leaves;         /* [host] the switch it is on */
+    uint32_t *parents;        /* [vertex] of switches: parent, NO_INDEX, or several */
+    uint32_t *leaves;         /* [host] its switch */
     bool has_several;
-    uint32_t beside; /* a leaf that another leaf is linked to, as in a torus; NO_INDEX */
+    uint32_t beside; /* a leaf that is linked to another leaf, as in a torus; NO_INDEX */
 } slurm;
 
 static void find_levels(slurm *s)
@@ -35,7 +35,7 @@ static void find_levels(slurm *s)
     }
 }
 
-/* A switch below two, or beside one of its level, is no tree. */
+/* A switch with two parents, or linked to one of its level, is no tree. */
 static void find_parents(slurm *s)
 {
     const ty_cluster *c = s->c;
@@ -57,7 +57,7 @@ static void find_parents(slurm *s)
     }
 }
 
-/* The first switch that a NIC or hub of the host's island is on. */
+/* The first switch linked to a NIC or hub of the host's island. */
 static void find_leaves(slurm *s, uint32_t *of_island)
 {
     const ty_cluster *c = s->c;
@@ -74,7 +74,7 @@ static void find_leaves(slurm *s, uint32_t *of_island)
         s->leaves[h] = of_island[c->vertices[c->host_vertices[h]].island];
 }
 
-/* What is below each vertex: items[starts[v]] up to items[starts[v + 1]], in ascending order. */
+/* Children of each vertex: items[starts[v]] up to items[starts[v + 1]], in ascending order. */
 typedef struct children {
     uint32_t *starts, *items;
 } children;
@@ -106,7 +106,8 @@ static void free_children(children *of)
     ty_free(of->items);
 }
 
-/* "Key=a,b,c" of what is below a switch; nothing where nothing is. `vertices`: of hosts. */
+/* Writes "Key=a,b,c" with the children of a switch; nothing if it has none. `vertices`: of
+ * hosts. */
 static void write_below(const ty_cluster *c, const children *of, uint32_t parent, const char *key,
                         const uint32_t *vertices, ty_text *text)
 {
@@ -117,7 +118,8 @@ static void write_below(const ty_cluster *c, const children *of, uint32_t parent
     }
 }
 
-/* Of a fabric that is no tree only the leaves remain, below one switch: what Slurm can use. */
+/* For a fabric that is no tree, writes only the leaves below one switch, as Slurm requires a
+ * tree. */
 static ty_status write_tree(const slurm *s, ty_text *text, ty_error *error)
 {
     const ty_cluster *c = s->c;
@@ -168,7 +170,7 @@ static ty_status export_tree(const ty_cluster *c, ty_text *text, ty_error *error
     s.leaves = s.parents + 2 * vertices;
     find_levels(&s);
     find_parents(&s);
-    find_leaves(&s, s.parents + vertices); /* islands are no more than vertices */
+    find_leaves(&s, s.parents + vertices); /* at most as many islands as vertices */
     for (uint32_t h = 0; h < c->host_count; h++)
         if (s.leaves[h] == NO_INDEX) {
             status = ty_fail(error, TY_EUNSUPPORTED,
@@ -189,7 +191,7 @@ cleanup:
     return status;
 }
 
-/* A name in the text that is being checked: up to what ends it there. */
+/* Length of a name in the checked text. */
 static size_t length_of(const char *name)
 {
     return strcspn(name, " ,\n");
@@ -204,7 +206,7 @@ static int compare_names(const void *a, const void *b)
     return order != 0 ? order : (length > second) - (length < second);
 }
 
-/* Notes where each name stands that follows a key, or a comma after one that does. */
+/* Finds the names after a key, in a list separated by commas. */
 static size_t find_names(const char *text, const char *key, const char **names)
 {
     size_t count = 0;
@@ -218,8 +220,8 @@ static size_t find_names(const char *text, const char *key, const char **names)
     return count;
 }
 
-/* Slurm knows hosts and switches by their names alone, and what differed in other characters than
- * its names have would be one to it. */
+/* Slurm identifies hosts and switches by name. Names that differ only in unsupported characters
+ * would become equal. */
 static ty_status check_names(const ty_cluster *c, const ty_text *text, ty_error *error)
 {
     static const struct {
@@ -252,7 +254,7 @@ ty_status export_slurm(const ty_cluster *c, const char *host, ty_text *text, ty_
     bool has_blocks = false;
     ty_status status;
 
-    (void)host; /* it is about the whole cluster */
+    (void)host; /* the file describes the entire cluster */
     TY_CHECK(export_blocks(c, &written, &has_blocks, error), status, cleanup);
     if (!has_blocks)
         TY_CHECK(export_tree(c, &written, error), status, cleanup);
