@@ -29,8 +29,7 @@ typedef struct catalogue_device {
     uint32_t scale_up, direct; /* links to a device switch, and between two devices; NO_INDEX */
     double scale_up_links;     /* number of links in `scale_up` */
     uint32_t port;             /* link to its host */
-    uint32_t
-        sm; /* as in NCCL: NVIDIA's compute capability ("90"), AMD's compute units; 0: unknown */
+    uint32_t sm; /* as in NCCL: NVIDIA compute capability, AMD compute units; 0: unknown */
 } catalogue_device;
 
 /** A device's name in other tools: "name:NVIDIA A10G", "pci:10de:2237", "gcn:906", "alias:h100". */

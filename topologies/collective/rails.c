@@ -75,7 +75,7 @@ static ty_status order_along_axes(const uint32_t *devices, uint32_t count, ty_ra
     return TY_OK;
 }
 
-/* ---- What the links leave them ------------------------------------------------------------- */
+/* ---- Rates after contention ---------------------------------------------------------------- */
 
 static ty_status go_around(route_loads *l, const uint32_t *devices, const ty_rails *rails,
                            route_ways *out, ty_error *error)

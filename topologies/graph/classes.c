@@ -1,6 +1,6 @@
-/* Classes of devices that are alike. Colour refinement gives every vertex a colour for what it is,
- * and again and again one for its own and its neighbours' colours, until no class splits any more.
- * Where the cluster is small enough, automorphisms part what refinement could not. */
+/* Classes of interchangeable devices. Colour refinement gives every vertex a colour by its type,
+ * then repeatedly one by its own and its neighbours' colours, until no class splits. If the cluster
+ * is small enough, automorphisms split the remaining classes exactly. */
 #include "cluster.h"
 #include "graph.h"
 #include "ty_topologies.h"
@@ -8,11 +8,11 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* BLISS answers within a second up to here, on the graphs clusters are. */
+/* Up to this size, BLISS takes less than a second on graphs of clusters. */
 enum { EXACT_LIMIT = 6000 };
 
 typedef struct coloured {
-    uint64_t key; /* what is to be coloured alike has the same */
+    uint64_t key; /* equal for vertices of the same colour */
     uint32_t index;
 } coloured;
 
@@ -24,8 +24,7 @@ static int compare_coloured(const void *a, const void *b)
     return x->index < y->index ? -1 : x->index > y->index;
 }
 
-/* Finalizer of splitmix64: equal sums of such values are no accident within the age of the
- * universe.
+/* Finalizer of splitmix64: sums of such values do not collide in practice.
  */
 static uint64_t mix(uint64_t z)
 {
@@ -35,7 +34,7 @@ static uint64_t mix(uint64_t z)
     return z ^ (z >> 31);
 }
 
-/* Keys to colours 0, 1, ...; returns how many there are. */
+/* Maps keys to colours 0, 1, ...; returns their number. */
 static uint32_t number(coloured *list, uint32_t count, uint32_t *colours)
 {
     uint32_t next = 0;
@@ -60,7 +59,7 @@ static uint64_t what_it_is(const cluster_vertex *v)
     return key;
 }
 
-/* Links are alike when kind and lanes are. */
+/* Links with the same kind and number of link lanes have the same colour. */
 static uint32_t colour_links(const ty_cluster *c, coloured *list, uint32_t *colours)
 {
     for (uint32_t i = 0; i < c->link_count; i++) {
@@ -71,8 +70,8 @@ static uint32_t colour_links(const ty_cluster *c, coloured *list, uint32_t *colo
     return number(list, c->link_count, colours);
 }
 
-/* One round: a sum over the neighbours does not depend on their order. A device also sees the host
- * it belongs to, linked to it or not, and a host its devices. */
+/* One round: a sum over the neighbours does not depend on their order. A device's neighbours
+ * include its host, linked or not, and a host's include its devices. */
 static uint32_t refine(const ty_cluster *c, const uint32_t *links, coloured *list,
                        uint32_t *colours)
 {
@@ -91,7 +90,8 @@ static uint32_t refine(const ty_cluster *c, const uint32_t *links, coloured *lis
     return number(list, c->vertex_count, colours);
 }
 
-/* Links become vertices, since only vertices have colours; so do the ties of devices to hosts. */
+/* Links become vertices, since only vertices have colours; so do the relations of devices to
+ * hosts. */
 static ty_status part_exactly(const ty_cluster *c, const uint32_t *links, uint32_t link_colours,
                               uint32_t *colours, uint32_t colour_count, ty_error *error)
 {
@@ -122,7 +122,7 @@ cleanup:
     return status;
 }
 
-/* Colours of devices to classes, in the order of their first device. */
+/* Maps colours of devices to classes, in the order of their first device. */
 static ty_status name_classes(const ty_cluster *c, const uint32_t *colours, uint32_t *classes,
                               uint32_t *count, ty_error *error)
 {

@@ -1,11 +1,11 @@
-/* Bandwidth between the two halves of the hosts: the least cut. */
+/* Bisection bandwidth: the minimum cut between two halves of the hosts. */
 #include "cluster.h"
 #include "flow_reduce.h"
 #include "graph.h"
 #include "ty_topologies.h"
 
-/* Splits the hosts that have devices: those before the answer form the first half, which gets the
- * odd one. 0 when fewer than two have any. */
+/* Splits the hosts with devices: those before the result form the first half, which gets the odd
+ * one. 0 if fewer than two have devices. */
 static ty_status first_of_second_half(const ty_cluster *cluster, uint32_t *host, ty_error *error)
 {
     uint32_t count = 0, seen = 0;
@@ -28,7 +28,7 @@ static ty_status first_of_second_half(const ty_cluster *cluster, uint32_t *host,
     return TY_OK;
 }
 
-/* Between two vertices behind those of the cluster. */
+/* Maximum flow between two vertices added after those of the cluster. */
 static ty_status flow_between_ends(const ty_cluster *cluster, flow_graph *graph,
                                    double *bandwidth_bytes_per_s, ty_error *error)
 {
@@ -41,7 +41,7 @@ static ty_status flow_between_ends(const ty_cluster *cluster, flow_graph *graph,
     return status;
 }
 
-/* The cluster's links; a device is the end of its half, as nothing limits what is between them. */
+/* Adds the cluster's links; a device is a terminal of its half, with no limit between them. */
 static void fill(const ty_cluster *cluster, uint32_t host, flow_graph *graph)
 {
     for (uint32_t i = 0; i < cluster->link_count; i++) {

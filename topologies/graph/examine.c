@@ -1,4 +1,4 @@
-/* What is worth knowing of a cluster before money is spent on it. */
+/* Finds weaknesses of a cluster. */
 #include "cluster.h"
 #include "ty_topologies.h"
 
@@ -33,8 +33,8 @@ static ty_status add(findings *f, ty_finding_kind kind, bool is_link, uint32_t i
 
 /* ---- Oversubscription -------------------------------------------------------------------- */
 
-/* Level of each network switch: 1 with something else than switches on it, else one more than the
- * lowest neighbour; 0 for all else. */
+/* Level of each network switch: 1 if it connects other vertices than switches, else one more than
+ * the lowest neighbour; 0 for all other vertices. */
 static ty_status find_levels(const ty_cluster *c, uint32_t *levels, ty_error *error)
 {
     uint32_t *queue = ty_alloc(c->vertex_count, sizeof *queue), head = 0, tail = 0;
@@ -84,7 +84,7 @@ cleanup:
 
 /* ---- Slow links -------------------------------------------------------------------------- */
 
-/* A link among its like: same kind, same kinds of ends. */
+/* A link among similar ones: same kind, same kinds of ends. */
 typedef struct sample {
     uint32_t group;
     double lanes;
@@ -110,7 +110,7 @@ static uint32_t group_of(const ty_cluster *c, uint32_t link)
     return (c->link_kinds[link] * TY_VERTEX_KIND_COUNT + low) * TY_VERTEX_KIND_COUNT + high;
 }
 
-/* The width most links of [first, end) have; the wider of two as frequent. */
+/* The most frequent width of links [first, end); the wider of two as frequent. */
 static double usual_lanes(const sample *list, uint32_t first, uint32_t end)
 {
     double usual = 0;
@@ -127,8 +127,8 @@ static double usual_lanes(const sample *list, uint32_t first, uint32_t end)
     return usual;
 }
 
-/* Links between devices (meshes have single and double ones) and trunks (as wide as what is below)
- * differ by design. */
+/* Links between devices (meshes have single and double ones) and trunks (as wide as the links
+ * below) differ by design. */
 static bool is_comparable(const ty_cluster *c, uint32_t link)
 {
     ty_vertex_kind a = c->vertices[c->links[link].from].kind;
@@ -204,7 +204,7 @@ cleanup:
     return status;
 }
 
-/* The worst first: a high value, but for shares. */
+/* The worst first: the highest value, or the lowest for shares. */
 static int compare_findings(const void *a, const void *b)
 {
     const ty_finding *x = a, *y = b;

@@ -1,5 +1,5 @@
-/* Hosts are small networks on a string: of 30 links a device, what counts between halves of a
- * cluster are some of its fabric. */
+/* Hosts connect to the fabric by few links: of 30 links per device, only some of the fabric's
+ * matter between halves of a cluster. */
 #include "flow_reduce.h"
 
 #include <math.h>
@@ -8,12 +8,12 @@
 typedef struct reducer {
     flow_graph *graph;
     uint32_t source, target;
-    uint32_t *first; /* [vertex_count + 1], where a vertex's edges begin in `edges` */
+    uint32_t *first; /* [vertex_count + 1], start of a vertex's edges in `edges` */
     uint32_t *edges;
     uint32_t *degrees; /* [vertex_count] */
-    uint32_t *marks;   /* [vertex_count]: the vertex last seen beside it, 1 more */
+    uint32_t *marks;   /* [vertex_count]: the last neighbour seen, plus one */
     uint32_t *mark_edges;
-    bool *is_stale; /* [vertex_count]: got an edge that `edges` does not have */
+    bool *is_stale; /* [vertex_count]: has a new edge that `edges` lacks */
 } reducer;
 
 static uint32_t *ends_of(const reducer *r, uint32_t edge)
@@ -21,7 +21,7 @@ static uint32_t *ends_of(const reducer *r, uint32_t edge)
     return &r->graph->ends[2 * (size_t)edge];
 }
 
-/* An edge that is gone leads from a vertex to itself. */
+/* A removed edge connects a vertex to itself. */
 static bool is_gone(const reducer *r, uint32_t edge)
 {
     return ends_of(r, edge)[0] == ends_of(r, edge)[1];
@@ -61,7 +61,7 @@ static void list_edges(reducer *r)
     memset(r->first, 0, ((size_t)g->vertex_count + 1) * sizeof *r->first);
     for (size_t i = 0; i < 2 * (size_t)g->edge_count; i++)
         r->first[g->ends[i]]++;
-    for (uint32_t v = 0; v <= g->vertex_count; v++) { /* where it ends, then where it begins */
+    for (uint32_t v = 0; v <= g->vertex_count; v++) { /* the end, then the start */
         sum += r->first[v];
         r->first[v] = sum;
     }
@@ -96,7 +96,7 @@ static bool merge_parallel(reducer *r)
     return is_changed;
 }
 
-/* A vertex of two edges; `kept` takes the place of both. */
+/* Removes a vertex with two edges; `kept` replaces both. */
 static void join(reducer *r, uint32_t vertex, uint32_t kept, uint32_t dropped)
 {
     double *capacities = r->graph->capacities;
@@ -135,7 +135,7 @@ static bool take_small_vertices(reducer *r)
     return is_changed;
 }
 
-/* Numbers the vertices that have edges; `marks` says how. */
+/* Renumbers the vertices with edges; `marks` has the numbers. */
 static void number_anew(reducer *r)
 {
     flow_graph *g = r->graph;

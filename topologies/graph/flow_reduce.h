@@ -1,4 +1,4 @@
-/* What a maximum flow between two vertices does not depend on, taken away before it is asked for.
+/* Removes the parts of a graph that do not affect a maximum flow.
  */
 #ifndef TY_FLOW_REDUCE_H
 #define TY_FLOW_REDUCE_H
@@ -7,15 +7,16 @@
 
 typedef struct flow_graph {
     uint32_t vertex_count, edge_count;
-    uint32_t *ends;     /* [edge_count][2], undirected; an edge from a vertex to itself is none */
-    double *capacities; /* [edge_count], > 0, each way */
+    uint32_t *ends;     /* [edge_count][2], undirected; edges from a vertex to itself are ignored */
+    double *capacities; /* [edge_count], > 0, per direction */
 } flow_graph;
 
 /**
- * Replaces a graph by a smaller one of the same maximum flow between two vertices, in place:
- * parallel edges add up, a vertex of one edge goes with it, one of two becomes an edge of the
- * lesser capacity, until nothing changes. What is left has its vertices numbered anew: 0 is the
- * source, 1 the target. O(edges) a round, and rounds in the logarithm of the longest chain.
+ * Replaces a graph in place by a smaller one with the same maximum flow between two vertices.
+ * Merges parallel edges, removes vertices with one edge, and replaces vertices with two edges by an
+ * edge of the lower capacity, until nothing changes. Renumbers the remaining vertices: 0 is the
+ * source, 1 the target. O(edges) per round; the number of rounds is logarithmic in the longest
+ * chain.
  */
 ty_status flow_reduce(flow_graph *graph, uint32_t source, uint32_t target,
                       ty_error *error) TY_MUST_CHECK;

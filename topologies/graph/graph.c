@@ -54,7 +54,7 @@ ty_status graph_max_flow(const graph_edges *edges, const double *capacities, uin
     return translate(code, error);
 }
 
-/* Joins each vertex with where each generator takes it; the least vertex stands for all. */
+/* Joins each vertex with its image under each generator; the lowest vertex represents its orbit. */
 static void join(const igraph_vector_int_list_t *generators, uint32_t count, uint32_t *orbits)
 {
     for (uint32_t v = 0; v < count; v++)

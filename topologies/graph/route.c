@@ -1,7 +1,7 @@
-/* Dijkstra's algorithm with labels (latency, bandwidth), compared in that order. A label never gets
- * better by going on (latency grows, the narrowest link narrows), so the first one taken from the
- * heap is final. igraph answers neither "shortest, then widest" nor without work for every vertex
- * of the cluster, hence our own; the tests compare it with a brute-force search. */
+/* Dijkstra's algorithm with labels (latency, bandwidth), compared in that order. A label never
+ * improves along a path (latency grows, bandwidth shrinks), so the first one taken from the heap is
+ * final. igraph has no "shortest, then widest" search, and its searches visit every vertex of the
+ * cluster. The tests compare this one with a brute-force search. */
 #include "route.h"
 
 #include <math.h>
@@ -106,7 +106,7 @@ static route_candidate pop(router *r)
 
 /* ---- Search ------------------------------------------------------------------------------ */
 
-/* Where a search may go: its ends, network switches, and the islands of its ends. */
+/* Vertices of a search: its ends, network switches, and the islands of its ends. */
 typedef struct bounds {
     uint32_t from, to;
     bool stays_home; /* other islands do not forward */
@@ -131,7 +131,7 @@ static bool offer(router *r, const route_label *at, const cluster_port *port)
     uint64_t latency_ps = at->latency_ps + (uint64_t)llround(link->latency_s * 1e12);
     double bandwidth = fmin(at->bandwidth_bytes_per_s, link->bandwidth_bytes_per_s);
     uint32_t previous = at->vertex - 1;
-    route_label *label = label_of(r, port->vertex); /* `at` may be gone from here on */
+    route_label *label = label_of(r, port->vertex); /* `at` may be invalid from here on */
 
     if (label == NULL)
         return false;
@@ -165,8 +165,8 @@ static bool start(router *r, uint32_t from)
     return push(r, (route_candidate){0, HUGE_VAL, from});
 }
 
-/* Labels everything nearer than `to`, or where that is `from` everything there is a way to;
- * `is_found` says whether there is one to `to`. */
+/* Labels everything nearer than `to`, or, if that is `from`, everything reachable; `is_found`:
+ * whether `to` is reachable. */
 static ty_status spread(router *r, const bounds *b, bool *is_found, ty_error *error)
 {
     const ty_cluster *cluster = r->cluster;
@@ -217,7 +217,7 @@ static ty_status reserve_links(router *r, uint32_t more, ty_error *error)
     return TY_OK;
 }
 
-/* Appends the links that lead back from `to` to the start of the search. */
+/* Appends the links from `to` back to the start of the search. */
 static ty_status trace(router *r, uint32_t to, ty_error *error)
 {
     uint32_t vertex = to;
@@ -232,7 +232,7 @@ static ty_status trace(router *r, uint32_t to, ty_error *error)
     }
 }
 
-/* Appends the best way between two vertices, in order from the first. */
+/* Appends the best path between two vertices, in order from the first. */
 static ty_status append(router *r, uint32_t from, uint32_t to, bool stays_home, bool *is_found,
                         ty_error *error)
 {
@@ -259,7 +259,7 @@ static route_part *part_slot_of(route_part *parts, uint32_t room, uint32_t from,
     return &parts[slot];
 }
 
-/* Room for another part with that many links, with half of the slots empty. */
+/* Makes room for another part with that many links; keeps half of the slots empty. */
 static bool reserve_part(router *r, uint32_t links)
 {
     if (2 * (r->part_count + 1) > r->part_room) {
@@ -285,7 +285,7 @@ static bool reserve_part(router *r, uint32_t links)
     return true;
 }
 
-/* The links from the `first` on are the way between two vertices. */
+/* Stores the links from `first` on as the path between two vertices. */
 static bool remember(router *r, uint32_t from, uint32_t to, uint32_t first)
 {
     const uint32_t count = r->link_count - first;
@@ -300,7 +300,7 @@ static bool remember(router *r, uint32_t from, uint32_t to, uint32_t first)
     return true;
 }
 
-/* As append, for what routes share. */
+/* As append, for common parts of routes. */
 static ty_status append_part(router *r, uint32_t from, uint32_t to, bool *is_found, ty_error *error)
 {
     const uint32_t first = r->link_count;
@@ -318,8 +318,8 @@ static ty_status append_part(router *r, uint32_t from, uint32_t to, bool *is_fou
     return ty_check_memory(!*is_found || !r->is_asked_again || remember(r, from, to, first), error);
 }
 
-/* Up to so many gates the ways from one to all are found at once: each search passes all switches
- * with their ports, and the ways between all take some megabytes. */
+/* Up to this number of gates, one search finds the paths from a gate to all others: it visits all
+ * switches with their ports, and all paths take some megabytes. */
 #define MOST_GATES 1024
 
 static int compare_gates(const void *left, const void *right)
@@ -346,10 +346,10 @@ static ty_status find_gates(router *r, ty_error *error)
     return TY_OK;
 }
 
-/* Remembers the ways from a gate to all that come behind it in the list. */
+/* Stores the paths from a gate to all later ones in the list. */
 static ty_status find_all_from(router *r, uint32_t from, ty_error *error)
 {
-    const bounds b = {from, from, true}; /* to nowhere else: everything is labelled */
+    const bounds b = {from, from, true}; /* no target: labels everything */
     const uint32_t first = r->link_count;
     bool ignored;
     ty_status status = spread(r, &b, &ignored, error);
@@ -372,7 +372,7 @@ static uint32_t above(const ty_cluster *cluster, uint32_t vertex)
     return link->from == vertex ? link->to : link->from;
 }
 
-/* The one way in a tree: up from both until they meet. */
+/* The only path in a tree: up from both ends to their common ancestor. */
 static ty_status append_in_tree(router *r, uint32_t from, uint32_t to, bool *is_found,
                                 ty_error *error)
 {
@@ -390,7 +390,7 @@ static ty_status append_in_tree(router *r, uint32_t from, uint32_t to, bool *is_
             *is_found = false;
             return TY_OK;
         }
-        /* In front of what leads down to `to`. */
+        /* Inserts it before the links down to `to`. */
         memmove(r->links + r->link_count - down + 1, r->links + r->link_count - down,
                 down * sizeof *r->links);
         r->links[r->link_count++ - down] = link;
@@ -405,7 +405,7 @@ static ty_status append_in_tree(router *r, uint32_t from, uint32_t to, bool *is_
     return TY_OK;
 }
 
-/* From one gate to another that comes behind it in the list. */
+/* From one gate to a later one in the list. */
 static ty_status append_between_gates(router *r, uint32_t from, uint32_t to, bool *is_found,
                                       ty_error *error)
 {
@@ -419,8 +419,8 @@ static ty_status append_between_gates(router *r, uint32_t from, uint32_t to, boo
     return append_part(r, from, to, is_found, error);
 }
 
-/* Between islands with one network switch each, a route is the way up to the one switch, from there
- * to the other, and the way down: the way up depends on the device alone. */
+/* Between islands with one network switch each, a route goes up to one switch, from there to the
+ * other, and down. The part up depends only on the device. */
 static ty_status append_by_gates(router *r, uint32_t from, uint32_t to, bool *is_found,
                                  ty_error *error)
 {

@@ -1,4 +1,4 @@
-/* Routes of many messages at once, and what they leave each other. */
+/* Contention of concurrent routes. */
 #include "route_loads.h"
 
 #include <math.h>
@@ -17,7 +17,7 @@ static uint32_t *slot_of(const route_loads *l, uint64_t way)
     return &l->slots[slot];
 }
 
-/* Room for one way more, with half of the slots empty. */
+/* Makes room for one more direction of a link; keeps half of the slots empty. */
 static bool make_room(route_loads *l)
 {
     enum { FIRST_WAYS = 64 };
@@ -45,7 +45,7 @@ static bool make_room(route_loads *l)
     return true;
 }
 
-/* The index of a way, new or not. */
+/* The index of a link direction, new or existing. */
 static ty_status index_of(route_loads *l, uint64_t way, uint32_t *index, ty_error *error)
 {
     uint32_t *slot;

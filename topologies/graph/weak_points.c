@@ -1,8 +1,8 @@
-/* Single points of failure. Devices do not forward, so what is examined is the graph of all else
- * (hosts, switches, NICs), to whose parts devices are attached. igraph names articulation points,
- * but not what is cut off; here Tarjan's search finds the candidates, and for each the parts that
- * fall off are walked through side by side until only the largest is left: work goes with what is
- * cut off, not with the size of the cluster. */
+/* Single points of failure. Devices do not forward, so the search runs on the graph of hosts,
+ * switches and NICs, to which devices are attached. igraph finds articulation points, but not the
+ * parts they cut off. Here Tarjan's search finds the candidates. Then the parts of each are
+ * traversed in parallel until only the largest is unfinished, so the work depends on the size of
+ * the other parts, not of the cluster. */
 #include "cluster.h"
 #include "ty_topologies.h"
 
@@ -14,12 +14,12 @@ typedef struct walk {
     /* Tarjan: */
     uint32_t *order, *low, *parent_link, *next_port, *stack;
     uint32_t *component; /* [vertex] of the graph without devices */
-    uint32_t main;       /* the one every device is attached to */
+    uint32_t main;       /* the component with all devices attached */
     bool *is_cut;        /* [vertex] */
     bool *is_bridge;     /* [link] */
     /* Parts: */
     uint32_t *part;        /* [vertex] stamp of the part it was found in */
-    uint32_t *queue;       /* [vertex] all queues, linked: next in the queue of its part */
+    uint32_t *queue;       /* [vertex] linked queues of all parts: next in the queue */
     uint32_t *device_seen; /* [vertex or device] stamps */
     uint32_t *own;         /* [host] its devices */
     uint32_t stamp;
@@ -80,7 +80,7 @@ static void search_from(walk *w, uint32_t root, uint32_t *clock)
     w->is_cut[root] = root_children > 1;
 }
 
-/* Finds the component that has links to the most devices: by ty_cluster_finish, to all. */
+/* Finds the component with links to the most devices; ty_cluster_finish ensures that it has all. */
 static void find_main(walk *w)
 {
     const ty_cluster *c = w->cluster;
@@ -111,9 +111,9 @@ static void find_candidates(walk *w)
     find_main(w);
 }
 
-/* ---- What falls off ---------------------------------------------------------------------- */
+/* ---- Parts cut off ----------------------------------------------------------------------- */
 
-/* A part being walked through: a queue of vertices found and not yet left. */
+/* A part in traversal: a queue of vertices found but not processed. */
 typedef struct part {
     uint32_t stamp, head, tail; /* head: NO_INDEX when done */
     uint32_t size;              /* vertices found so far */
@@ -132,7 +132,7 @@ static void enqueue(walk *w, part *p, uint32_t vertex)
     p->tail = vertex;
 }
 
-/* Joins b into a: both turned out to be one. Stamps stay different; `same` maps them. */
+/* Joins b into a, which are connected. Stamps stay different; `same` maps them. */
 typedef struct parts {
     part *list;
     uint32_t count, first_stamp;
@@ -164,8 +164,8 @@ static void join(walk *w, parts *p, uint32_t a, uint32_t b)
     from->head = NO_INDEX;
 }
 
-/* One port of the vertex in hand of part i, so that a host's part is not kept waiting by a switch
- * of thousands of ports: its neighbour joins the queue, or that one's part joins this one. */
+/* Processes one port of the current vertex of part i, so that a switch with thousands of ports does
+ * not delay other parts. Its neighbour joins the queue, or the neighbour's part joins this one. */
 static void step(walk *w, parts *p, uint32_t i, uint32_t gone_vertex, uint32_t gone_link)
 {
     const ty_cluster *c = w->cluster;
@@ -208,8 +208,8 @@ static uint32_t largest(const parts *p)
     return best;
 }
 
-/* Parts grow in turn until one at most is unfinished, and that one until it is the largest or done.
- * Returns the largest: it stays. */
+/* Grows parts in turn until at most one is unfinished, and that one until it is the largest or
+ * done. Returns the largest, which stays connected. */
 static uint32_t grow_parts(walk *w, parts *p, uint32_t gone_vertex, uint32_t gone_link)
 {
     uint32_t best;
@@ -230,7 +230,7 @@ static uint32_t grow_parts(walk *w, parts *p, uint32_t gone_vertex, uint32_t gon
     return best;
 }
 
-/* Whether a device has a link to what stays. `gone` as in step. */
+/* Whether a device has a link to the remaining part. `gone` as in step. */
 static bool is_attached(const walk *w, parts *p, uint32_t main, uint32_t vertex,
                         uint32_t gone_vertex)
 {
@@ -240,7 +240,7 @@ static bool is_attached(const walk *w, parts *p, uint32_t main, uint32_t vertex,
         uint32_t next = c->ports[port].vertex;
         if (!forwards(c, next) || next == gone_vertex || w->component[next] != w->main)
             continue;
-        if (w->part[next] < p->first_stamp || /* not walked through: in the large part */
+        if (w->part[next] < p->first_stamp || /* not visited: in the large part */
             root_of(p, w->part[next] - p->first_stamp) == main)
             return true;
     }
@@ -265,7 +265,7 @@ static uint32_t count_at(walk *w, parts *p, uint32_t main, uint32_t vertex, uint
     return count;
 }
 
-/* Walks through the finished parts once more to count the devices only they have. */
+/* Traverses the finished parts again to count the devices attached only to them. */
 static uint32_t count_lost(walk *w, parts *p, uint32_t main, uint32_t gone_vertex,
                            uint32_t gone_link, const uint32_t *starts)
 {
@@ -303,7 +303,7 @@ static ty_status add_point(walk *w, bool is_link, uint32_t index, uint32_t devic
     return TY_OK;
 }
 
-/* @param starts a vertex of each part that may fall off */
+/* @param starts a vertex of each part that may be cut off */
 static ty_status examine(walk *w, const uint32_t *starts, uint32_t count, uint32_t gone_vertex,
                          uint32_t gone_link, uint32_t *lost, ty_error *error)
 {
@@ -316,7 +316,7 @@ static ty_status examine(walk *w, const uint32_t *starts, uint32_t count, uint32
     w->stamp += count + 1;
     for (uint32_t i = 0; i < count; i++) {
         const uint32_t stamp = w->part[starts[i]];
-        p.same[i] = stamp < p.first_stamp ? i : stamp - p.first_stamp; /* links side by side */
+        p.same[i] = stamp < p.first_stamp ? i : stamp - p.first_stamp; /* parallel links */
         p.list[i] = (part){.stamp = p.first_stamp + i, .head = NO_INDEX, .tail = NO_INDEX};
         if (p.same[i] == i)
             enqueue(w, &p.list[i], starts[i]);
@@ -329,7 +329,8 @@ cleanup:
     return status;
 }
 
-/* Devices whose only way into the network is this vertex: all that is lost unless it is a cut. */
+/* Devices whose only link to the network is this vertex: all that is lost, unless it is an
+ * articulation point. */
 static uint32_t count_hangers(walk *w, uint32_t v)
 {
     parts none = {.first_stamp = ++w->stamp};
@@ -350,7 +351,7 @@ static ty_status examine_vertex(walk *w, uint32_t v, uint32_t *starts, ty_error 
         if (forwards(c, next))
             starts[count++] = next;
     }
-    /* a host takes its own devices with it anyway */
+    /* a host's own devices fail with it anyway */
     if (c->vertices[v].kind == TY_VERTEX_HOST)
         own = w->own[c->vertices[v].host];
     if (!w->is_cut[v])
@@ -372,7 +373,7 @@ static ty_status examine_link(walk *w, uint32_t link, ty_error *error)
     return status == TY_OK && lost > 0 ? add_point(w, true, link, lost, error) : status;
 }
 
-/* A device with one link into the network: a weak point for one. */
+/* A device with one link to the network: that link is a weak point for one device. */
 static ty_status examine_device(walk *w, uint32_t device, ty_error *error)
 {
     const ty_cluster *c = w->cluster;

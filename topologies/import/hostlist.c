@@ -1,5 +1,5 @@
-/* Expanding names in brackets. A name is a row of parts, each text or a list of ranges; the last
- * list counts fastest. */
+/* Expands names in brackets. A name is a sequence of parts, each a text or a list of ranges; the
+ * last list changes fastest. */
 #include "hostlist.h"
 
 #include "ty_topologies.h"
@@ -10,11 +10,11 @@
 
 enum { NAME_ROOM = 256, PART_LIMIT = 8 };
 
-/* One of the lists of a name, and where it stands while names are made. */
+/* A list of a name, and its state during expansion. */
 typedef struct part {
     const char *text; /* after the bracket */
     size_t length;    /* before the closing one */
-    size_t prefix;    /* length of the text in front of the bracket */
+    size_t prefix;    /* length of the text before the bracket */
     const char *prefix_text;
 } part;
 
@@ -60,7 +60,7 @@ static bool read_range(const char *text, size_t length, range *out)
     return out->low <= out->high;
 }
 
-/* The range that starts at `at` in a list; moves past its comma. */
+/* Reads the range at `at` in a list; moves past its comma. */
 static bool next_range(const part *p, size_t *at, range *out)
 {
     const char *start = p->text + *at;
@@ -75,7 +75,7 @@ static bool next_range(const part *p, size_t *at, range *out)
     return read_range(start, length, out);
 }
 
-/* How many names a list stands for; 0 where it is none. */
+/* Number of names in a list; 0 if invalid. */
 static uint64_t size_of(const part *p, uint64_t limit)
 {
     uint64_t size = 0;
@@ -143,7 +143,8 @@ static bool append(char *name, size_t *length, const char *text, size_t size)
     return true;
 }
 
-/* All names that begin with `name`; goes as deep as there are lists, at most PART_LIMIT. */
+/* Expands all names that begin with `name`; recursion is as deep as the number of lists, at most
+ * PART_LIMIT. */
 static ty_status expand(const expansion *e, size_t index, char *name, size_t length,
                         ty_error *error)
 {
@@ -171,7 +172,7 @@ static ty_status expand(const expansion *e, size_t index, char *name, size_t len
     return TY_OK;
 }
 
-/* Where the name that starts at `at` ends: at a comma outside of brackets. */
+/* End of the name at `at`: a comma outside of brackets. */
 static size_t name_end(const char *text, size_t length, size_t at)
 {
     bool is_inside = false;

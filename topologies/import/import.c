@@ -1,4 +1,4 @@
-/* Importing a cluster: which format a file is in, its reader, and what the options name. */
+/* Imports a cluster: detects the format, calls its reader, and resolves the options. */
 #include "importer.h"
 
 #include <stdlib.h>
@@ -7,7 +7,7 @@
 /* The largest file read: a fabric of a hundred thousand ports is some 10 MB. */
 #define FILE_LIMIT ((uint64_t)256 << 20)
 
-/* In the order they are tried: those that are told by a name of their own first. */
+/* In the order of the trials: formats with a distinctive name first. */
 static const import_format *const formats[] = {
     &import_own, &import_nccl,  &import_nccl_graph, &import_hwloc, &import_simgrid,
     &import_smi, &import_slurm, &import_slurm_yaml, &import_ibnet, &import_foreign,

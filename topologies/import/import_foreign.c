@@ -1,10 +1,10 @@
-/* Files of simulators that describe no cluster as devices and links: refused with a reason. */
+/* Simulator files that do not describe devices and links: refused with a reason. */
 #include "importer.h"
 
 #include <string.h>
 
 typedef struct foreign {
-    const char *marks[2]; /* both are in it */
+    const char *marks[2]; /* the file has both */
     const char *what;
 } foreign;
 
@@ -22,7 +22,7 @@ static const foreign foreigners[] = {
      "host:2 gpu:1 @DEVICE LINK NETWORK oversub:R\" says the same"},
 };
 
-/* No terminator is needed: texts of probes end in a NUL (importer.c, ty_file_read). */
+/* Texts of probes end in a NUL (importer.c, ty_file_read). */
 static bool contains(const char *text, size_t length, const char *mark)
 {
     size_t size = strlen(mark);

@@ -1,6 +1,6 @@
-/* hwloc's XML (`lstopo machine.xml`), versions 2 and 3. Read here rather than by libhwloc, since
- * each version of the library refuses the files of later ones, and what is needed is little:
- * packages, bridges, PCI devices with the OS devices on them, and the NVLink matrix. */
+/* hwloc's XML (`lstopo machine.xml`), versions 2 and 3. Does not use libhwloc, as each version of
+ * the library refuses the files of later ones, and only packages, bridges, PCI devices with their
+ * OS devices, and the NVLink matrix are needed. */
 #include "importer.h"
 #include "xml.h"
 
@@ -12,7 +12,7 @@
 
 enum { DEPTH_LIMIT = 100, THING_LIMIT = 1024, PACKAGE_LIMIT = 64 };
 
-/* A PCI device that matters, by hwloc's number for it and for the OS devices on it. */
+/* A relevant PCI device, by hwloc's number for it and for its OS devices. */
 typedef struct thing {
     const xml_element *element;
     uint32_t vertex;
@@ -27,7 +27,7 @@ typedef struct machine {
     thing package[PACKAGE_LIMIT]; /* [packages] */
 } machine;
 
-/* ---- What things are --------------------------------------------------------------------- */
+/* ---- Kinds of PCI devices ---------------------------------------------------------------- */
 
 static bool is_type(const xml_element *e, const char *type)
 {
@@ -106,7 +106,7 @@ static bool is_nic(const xml_element *pci)
            (os_device(pci, fabric_names) != NULL || has_class(pci, "0207"));
 }
 
-/* Things in a subtree. */
+/* Number of relevant PCI devices in a subtree. */
 static uint32_t count_things(const importer *im, const xml_element *e, int depth)
 {
     uint32_t count = is_gpu(im, e) || is_nic(e);
@@ -119,8 +119,8 @@ static uint32_t count_things(const importer *im, const xml_element *e, int depth
 
 /* ---- The tree ---------------------------------------------------------------------------- */
 
-/* hwloc gives GB/s before PCIe's own overhead; the fastest generation of which it is no tiny part
- * says the rest: sixteen lanes of each in turn. */
+/* hwloc gives GB/s before PCIe's overhead. Compares it with sixteen PCIe lanes of each generation:
+ * the fastest one with a plausible share gives the width. */
 static import_pcie link_of(const xml_element *e)
 {
     static const double rates[] = {4, 8, 15.753846, 31.507692, 63.015385, 121};
@@ -185,7 +185,7 @@ static ty_status add_package(machine *m, const xml_element *e, uint32_t *vertex,
     return status;
 }
 
-/* A bridge with one way on is a wire. */
+/* A bridge with one branch is a wire. */
 static uint32_t count_branches(const importer *im, const xml_element *e)
 {
     uint32_t count = 0;
@@ -232,7 +232,7 @@ static bool is_number(const xml_element *e, uint64_t number)
     return index != NULL && strtoull(index, NULL, 10) == number;
 }
 
-/* The thing that a number of hwloc's stands for: its own, or that of an OS device on it. */
+/* The PCI device of an hwloc number: its own, or that of an OS device on it. */
 static uint32_t find_thing(const machine *m, uint64_t number)
 {
     for (uint32_t t = 0; t < m->count; t++) {
@@ -264,7 +264,7 @@ static const xml_element *find_object(const xml_element *e, uint64_t number, int
     return found;
 }
 
-/* Numbers in all elements of a name, one after the other; "OSDev:802" counts as 802. */
+/* Reads the numbers in all elements of a name, in order; "OSDev:802" gives 802. */
 static ty_status read_numbers(const importer *im, const xml_element *matrix, const char *name,
                               uint64_t *out, size_t count, ty_error *error)
 {
@@ -291,7 +291,7 @@ static ty_status read_numbers(const importer *im, const xml_element *matrix, con
     return TY_OK;
 }
 
-/* MB/s of one NVLink by the sheets. */
+/* MB/s of one NVLink by data sheet. */
 static double link_rate(const machine *m, uint32_t type)
 {
     const catalogue *c = m->im->catalogue;
@@ -324,7 +324,7 @@ static ty_status add_switched(machine *m, uint32_t vertex, uint32_t type, double
                         links / device->scale_up_links, error);
 }
 
-/* NVLinks to a processor, as of POWER8 and POWER9: the same wires that go to a switch elsewhere. */
+/* NVLinks to a processor, as in POWER8 and POWER9: the links that connect to a switch elsewhere. */
 static ty_status add_to_package(machine *m, uint32_t gpu, uint32_t package, uint32_t type,
                                 double links, ty_error *error)
 {
@@ -345,7 +345,7 @@ static ty_status add_row(machine *m, const xml_element *root, uint32_t count,
     ty_status status = TY_OK;
 
     if (from == NO_INDEX || !m->things[from].is_gpu)
-        return TY_OK; /* an NVSwitch or a processor: its links are those of the GPUs */
+        return TY_OK; /* an NVSwitch or a processor: the GPUs list its links */
     type = type_at(m, m->things[from].vertex);
     for (uint32_t i = 0; i < count && status == TY_OK; i++) {
         uint32_t to = row[i] > 0 && i != self ? find_thing(m, indexes[i]) : NO_INDEX;

@@ -1,6 +1,6 @@
-/* `ibnetdiscover`: every switch and adapter of an InfiniBand fabric with its cables. Adapters tell
- * their host by their description ("node-7 mlx5_0", "node-7 HCA-1"); what a host is, beyond its
- * adapters, is for the options to say. Its NICs take the host's adapters in order. */
+/* `ibnetdiscover`: all switches and NICs (channel adapters) of an InfiniBand fabric with their
+ * cables. An adapter's description names its host ("node-7 mlx5_0", "node-7 HCA-1"). The options
+ * define the rest of a host; its NICs are the adapters in order. */
 #include "import_tree.h"
 
 #include <ctype.h>
@@ -19,7 +19,7 @@ typedef struct cable {
     uint32_t from, to; /* nodes, from < to (or equal) */
     uint32_t from_port, to_port;
     uint32_t rate; /* index among rates */
-    double lanes;  /* of four */
+    double lanes;  /* of four lanes */
     unsigned line;
 } cable;
 
@@ -34,7 +34,7 @@ typedef struct fabric {
     uint32_t partial;        /* hosts with fewer adapters than NICs */
 } fabric;
 
-/* Catalogue links by what ibnetdiscover calls a lane's rate. */
+/* Catalogue links by ibnetdiscover's name of a link lane's rate. */
 static const struct {
     const char *name, *link;
     double share; /* of the catalogue's four lanes */
@@ -57,7 +57,7 @@ static void skip_blanks(const import_lines *l, size_t *at)
         (*at)++;
 }
 
-/* "...": without the quotes, cut to the room there is. */
+/* Reads "..." without the quotes, truncated to `room`. */
 static bool read_quoted(const import_lines *l, size_t *at, char *out, size_t room)
 {
     size_t length = 0;
@@ -91,7 +91,7 @@ static bool read_port(const import_lines *l, size_t *at, uint32_t *port)
     return true;
 }
 
-/* (guid), if there is one */
+/* (guid), optional */
 static void skip_guid(const import_lines *l, size_t *at)
 {
     if (*at < l->length && l->line[*at] == '(')
@@ -171,7 +171,7 @@ static ty_status read_head(fabric *f, const import_lines *l, size_t at, bool is_
     return TY_OK;
 }
 
-/* What a cable's comment calls its far end: all that some files say of adapters. */
+/* Name of the far end in a cable's comment: the only description of adapters in some files. */
 static void take_label(ib_node *node, const import_lines *l, size_t at)
 {
     const char *hash = memchr(l->line + at, '#', l->length - at);
@@ -284,8 +284,7 @@ static uint32_t link_of(const fabric *f, const cable *c)
     return catalogue_find_link(f->im->catalogue, rates[c->rate].link);
 }
 
-/* "MF0;A09-LEAF-04:MQM9701/U1": what comes after the semicolon; with its number where two are
- * called the same. */
+/* "MF0;A09-LEAF-04:MQM9701/U1": the part after the semicolon; with its number if names repeat. */
 static ty_status add_switches(fabric *f, uint32_t *vertices, tree *taken, ty_error *error)
 {
     uint32_t made = 0;
@@ -352,8 +351,8 @@ static uint32_t number_at_end(const char *text)
     return length - at > 0 && length - at < 9 ? (uint32_t)atoi(text + at) : 0;
 }
 
-/* Aggregation nodes (SHARP) live in switches; an adapter fresh from the factory tells its own name,
- * not its host's. */
+/* Aggregation nodes (SHARP) are inside switches; an unconfigured adapter has its own name, not its
+ * host's. */
 static bool names_host(const char *label)
 {
     return label[0] != '\0' && !isspace((unsigned char)label[0]) &&

@@ -1,9 +1,9 @@
 /* NCCL's topology XML (NCCL_TOPO_DUMP_FILE, NCCL_TOPO_FILE), and RCCL's dialect of it.
  *
- * A dump has GPUs with their links and NICs with their ports. What clouds ship with their virtual
- * machines is sparse: PCIe functions with classes at best, which NCCL completes from the running
- * system; here options say what is missing. NVSwitches appear only as targets of links and are
- * drawn as one, as NCCL does. */
+ * A dump has GPUs with their links and NICs with their ports. Files that clouds ship with virtual
+ * machines are sparse: at best they have PCIe functions with classes, and NCCL reads the rest from
+ * the running system. Here options supply it. NVSwitches appear only as targets of links and become
+ * a single switch, as in NCCL. */
 #include "importer.h"
 #include "xml.h"
 
@@ -22,7 +22,7 @@ typedef struct gpu {
 /* One machine of the file. */
 typedef struct machine {
     importer *im;
-    uint32_t number, hub, fabric; /* fabric: NO_INDEX until a NIC is there */
+    uint32_t number, hub, fabric; /* fabric: NO_INDEX until the first NIC */
     uint32_t gpu_count, gpu_room;
     gpu *gpus;
     uint32_t nic_count, bare_nics; /* bare: without a rate */
@@ -114,8 +114,8 @@ static ty_status need_fabric(machine *m, ty_error *error)
     return ty_cluster_add_vertex(m->im->cluster, TY_VERTEX_SWITCH, "fabric", 0, &m->fabric, error);
 }
 
-/* Ports of one adapter share its way to the host, so that they are one NIC as wide as all. A speed
- * that is not positive is not known, as NCCL has it. */
+/* Ports of one adapter share its link to the host, so they become one NIC with their total rate. A
+ * speed that is not positive is unknown, as in NCCL. */
 static ty_status rate_of(const machine *m, const xml_element *nic, double *sum, ty_error *error)
 {
     const double most_megabits = 1e8;
@@ -181,13 +181,13 @@ static ty_status add_children(machine *m, const xml_element *element, uint32_t p
     for (const xml_element *c = xml_first(element); c != NULL && status == TY_OK; c = xml_next(c)) {
         if (xml_is(c, "pci"))
             status = add_pci(m, c, parent, depth + 1, error);
-        else if (xml_is(c, "nic")) /* below a processor: a NIC whose place is not known */
+        else if (xml_is(c, "nic")) /* below a processor: a NIC with unknown place */
             status = add_nic(m, NULL, c, parent, error);
     }
     return status;
 }
 
-/* It becomes part of names, and is written again. */
+/* It becomes part of names, and exports write it. */
 static ty_status check_busid(const machine *m, const xml_element *pci, ty_error *error)
 {
     const char *busid = xml_attribute(pci, "busid");
@@ -199,8 +199,8 @@ static ty_status check_busid(const machine *m, const xml_element *pci, ty_error 
                        "found the bus id '%.40s', expected one such as 0000:1b:00.0", busid);
 }
 
-/* A bridge has things below it; a function without a class and without anything below is left to
- * the options (it may be a NIC or a GPU). */
+/* A bridge has children; the options define a function without class and children (a NIC or a
+ * GPU). */
 static ty_status add_pci(machine *m, const xml_element *pci, uint32_t parent, int depth,
                          ty_error *error)
 {
@@ -275,7 +275,7 @@ static bool is_among_gpus(const xml_element *link)
     return xml_is(link, "nvlink") || xml_is(link, "xgmi");
 }
 
-/* To another GPU. Both ends name the link; the lower one draws it. */
+/* Adds links to another GPU. Both ends list them; the lower one adds them. */
 static ty_status add_direct(machine *m, uint32_t from, uint32_t to, const xml_element *link,
                             double links, ty_error *error)
 {
@@ -344,7 +344,7 @@ static ty_status add_links(machine *m, uint32_t g, ty_error *error)
     return switched > 0 ? add_switched(m, g, switched, error) : TY_OK;
 }
 
-/* In a sparse file the GPUs' own links are missing, but not in the machine. */
+/* A sparse file omits the GPUs' links, which the machine has. */
 static ty_status add_known_links(machine *m, ty_error *error)
 {
     uint32_t sparse = 0;

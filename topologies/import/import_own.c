@@ -11,7 +11,7 @@ static bool probe(const char *text, size_t length)
     return text[strspn(text, " \t\r\n")] == '{' && strstr(text, schema) != NULL;
 }
 
-/* The file is the whole cluster: nothing is left for options to say. */
+/* The file is the complete cluster: no options apply. */
 static ty_status read(importer *im, ty_error *error)
 {
     const ty_cluster_import_options *o = im->options;

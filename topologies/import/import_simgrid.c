@@ -1,8 +1,8 @@
-/* SimGrid platforms (XML, version 4). A platform says which links a message passes; here it becomes
- * a graph again: routes place their links end to end, and a link that is already placed must fit. A
- * route that no such graph has gets wires of its own, like the links it names: it is as long and as
- * wide as it should be, but shares them with no other. A host is one device: SimGrid knows its
- * speed but no memory. */
+/* SimGrid platforms (XML, version 4). A platform lists the links that a message passes. This
+ * reconstructs a graph: routes place their links end to end, and placed links must match. A route
+ * that does not fit the graph gets its own wires, like the links it names: latency and bandwidth
+ * are right, but it shares them with no other. A host is one device: SimGrid has its speed but no
+ * memory. */
 #include "import_simgrid.h"
 
 #include <ctype.h>
@@ -82,7 +82,7 @@ static ty_status list_links(platform *p, const xml_element *route, uint32_t *lis
     return status;
 }
 
-/* The end of a placed link that is not `at`; NO_INDEX where it does not touch it. */
+/* The other end of a placed link at `at`; NO_INDEX if it does not touch `at`. */
 static uint32_t beyond(const platform *p, uint32_t index, uint32_t at)
 {
     const wire *w = &p->wires[index];
@@ -92,7 +92,7 @@ static uint32_t beyond(const platform *p, uint32_t index, uint32_t at)
     return w->from == at ? w->to : w->to == at ? w->from : NO_INDEX;
 }
 
-/* What is left of a route between two points: links [first, end) of the list. */
+/* The unplaced rest of a route between two points: links [first, end) of the list. */
 typedef struct stretch {
     uint32_t list[DEPTH_LIMIT], first, end;
     uint32_t from, to;
@@ -103,7 +103,7 @@ static bool is_passable(const platform *p, uint32_t index, bool over_fatpipes)
     return over_fatpipes || !p->wires[index].is_fatpipe;
 }
 
-/* From both ends over links that are placed. */
+/* Shortens the rest from both ends over placed links. */
 static void shorten(const platform *p, stretch *s, bool over_fatpipes)
 {
     uint32_t next;
@@ -120,7 +120,7 @@ static void shorten(const platform *p, stretch *s, bool over_fatpipes)
     }
 }
 
-/* Whether what is left can be placed as it is; links that are elsewhere may only be fatpipes. */
+/* Whether the rest can be placed; only fatpipes may be placed elsewhere. */
 static bool can_place(const platform *p, const stretch *s, bool with_fatpipes)
 {
     for (uint32_t i = s->first; i < s->end; i++) {
@@ -131,7 +131,8 @@ static bool can_place(const platform *p, const stretch *s, bool with_fatpipes)
     return s->first < s->end ? s->from != s->to : s->from == s->to;
 }
 
-/* End to end, with junctions between them. A link that is elsewhere already is drawn a second time.
+/* Places links end to end, with junctions between them. A link that is placed elsewhere gets a
+ * second copy.
  */
 static ty_status place_links(platform *p, stretch *s, ty_error *error)
 {
@@ -151,7 +152,7 @@ static ty_status place_links(platform *p, stretch *s, ty_error *error)
     return TY_OK;
 }
 
-/* What a message between two hosts meets by a route, to be compared with what the graph gives. */
+/* Stores a route between two hosts, to compare it with the graph's. */
 static ty_status keep_route(platform *p, const stretch *s, route_read *made, ty_error *error)
 {
     *made = (route_read){.from = s->from, .to = s->to, .bandwidth = BANDWIDTH_MAXIMUM};
@@ -164,7 +165,7 @@ static ty_status keep_route(platform *p, const stretch *s, route_read *made, ty_
     return TY_OK;
 }
 
-/* A wire of its own, over a junction: hosts that are linked at once would forward for each other.
+/* Adds a separate wire over a junction: directly linked hosts would forward for each other.
  */
 static ty_status place_apart(platform *p, const route_read *route, ty_error *error)
 {
@@ -182,7 +183,7 @@ static ty_status place_route(platform *p, const xml_element *e, uint32_t from, u
     route_read route;
     ty_status status = list_links(p, e, whole.list, &whole.end, error);
 
-    if (status != TY_OK || from == to) /* messages to oneself meet nothing here */
+    if (status != TY_OK || from == to) /* messages to itself pass no links */
         return status;
     if (whole.end > 0 && p->points[from].is_host && p->points[to].is_host) {
         TY_TRY(keep_route(p, &whole, &route, error));
@@ -226,7 +227,7 @@ static ty_status add_route(platform *p, const xml_element *e, ty_error *error)
 
 static ty_status add_zone(platform *p, const xml_element *zone, int depth, ty_error *error);
 
-/* What changes in time or for one pair of hosts is left out, and said. */
+/* Ignores, with a note, elements that change over time or apply to one pair of hosts. */
 static ty_status leave_out(platform *p, const xml_element *e, ty_error *error)
 {
     (void)error;
@@ -282,7 +283,7 @@ static ty_status add_element(platform *p, const xml_element *e, int depth, ty_er
                        xml_name(e));
 }
 
-/* What messages go between in a zone. */
+/* Number of endpoints in a zone. */
 static uint32_t count_parts(const xml_element *zone)
 {
     static const char *const parts[] = {"zone", "AS", "cluster", "host", "peer"};
@@ -330,7 +331,7 @@ static uint32_t group_of(const platform *p, uint32_t i)
     return i;
 }
 
-/* What some host is linked to, over however many wires: routers that lead nowhere are left out. */
+/* Finds the points connected to a host: excludes routers that lead nowhere. */
 static void find_linked(platform *p)
 {
     for (uint32_t i = 0; i < p->names.count; i++)
@@ -345,7 +346,7 @@ static void find_linked(platform *p)
         p->points[i].is_linked = p->points[group_of(p, i)].is_linked;
 }
 
-/* Of the options, else made up of the speed. */
+/* The options' device, else one made from the speed. */
 static ty_status device_type(platform *p, double flop_per_s, uint32_t *type, ty_error *error)
 {
     importer *im = p->im;
@@ -397,7 +398,7 @@ static ty_status add_points(platform *p, ty_error *error)
     return TY_OK;
 }
 
-/* Kinds of links are told apart by what they are: "125MBps 50us". */
+/* The name of a kind of link is its figures: "125MBps 50us". */
 static ty_status add_wires(platform *p, ty_error *error)
 {
     for (uint32_t w = 0; w < p->wire_count; w++) {
@@ -434,7 +435,7 @@ static ty_status build(platform *p, ty_error *error)
     return TY_OK;
 }
 
-/* Of the routes between hosts, how many the graph does not give: there least latency decides. */
+/* Number of routes between hosts that differ in the graph, where least latency decides. */
 static ty_status count_others(const platform *p, uint32_t *others, ty_error *error)
 {
     ty_routes *routes = NULL;
@@ -466,7 +467,7 @@ static void close_platform(platform *p)
     ty_free(p->routes);
 }
 
-/* @param is_apart every route between two hosts is a wire of its own */
+/* @param is_apart every route between two hosts is a separate wire */
 static ty_status draw(importer *im, const xml_element *root, bool is_apart, uint32_t *others,
                       ty_error *error)
 {

@@ -1,4 +1,4 @@
-/* SimGrid's <cluster>: a star, torus, fat tree or dragonfly, drawn as its parameters say. */
+/* SimGrid's <cluster>: builds a star, torus, fat tree or dragonfly from its parameters. */
 #include "import_simgrid.h"
 
 #include <ctype.h>
@@ -13,13 +13,13 @@ typedef struct cluster_tag {
     const char *id, *prefix, *suffix;
     unsigned line;
     double speed, bandwidth, latency, cores;
-    double limit; /* limiter_link: of what a host sends and receives */
-    double port;  /* bandwidth of a host's own link within that */
+    double limit; /* limiter_link: limits the sum that a host sends and receives */
+    double port;  /* bandwidth of a host's own link under that limit */
     uint32_t count;
     uint32_t *hosts; /* [count] points */
 } cluster_tag;
 
-/* "0-99,105": so many names. */
+/* Adds the hosts of a list such as "0-99,105". */
 static ty_status add_hosts(platform *p, const xml_element *e, cluster_tag *c, ty_error *error)
 {
     const char *at;
@@ -69,12 +69,12 @@ static ty_status read_hosts(platform *p, const xml_element *e, cluster_tag *c, t
     return add_hosts(p, e, c, error);
 }
 
-/* A switch that hosts are around, and the router that others go in by. A backbone is passed by
- * every message: its latency is shared out to the two ends' links, its bandwidth bounds each. */
+/* A switch with hosts around it, and the router to the outside. Every message passes the backbone:
+ * half of its latency is added to each end's link, and its bandwidth limits each message. */
 typedef struct star {
     uint32_t center;
     double bb_bandwidth, bb_latency; /* 0: none */
-    double width;                    /* of the hosts' links, together */
+    double width;                    /* total bandwidth of the hosts' links */
 } star;
 
 static ty_status open_star(platform *p, const char *id, unsigned line, star *s, ty_error *error)
@@ -85,7 +85,7 @@ static ty_status open_star(platform *p, const char *id, unsigned line, star *s, 
     return simgrid_new_point(p, name, line, 0, &s->center, error);
 }
 
-/* @param bandwidth, latency names of the attributes */
+/* @param bandwidth, latency attribute names */
 static ty_status read_backbone(platform *p, const xml_element *e, const char *bandwidth,
                                const char *latency, star *s, ty_error *error)
 {
@@ -197,7 +197,7 @@ ty_status simgrid_add_star(platform *p, const xml_element *zone, ty_error *error
 
 /* ---- Other shapes of <cluster> ----------------------------------------------------------- */
 
-/* Whole numbers between commas, up to a semicolon. */
+/* Integers separated by commas, up to a semicolon. */
 static uint32_t read_list(const char **at, uint32_t *out)
 {
     uint32_t count = 0;
@@ -251,7 +251,8 @@ static ty_status add_torus(platform *p, const xml_element *e, const cluster_tag 
 }
 
 /* Parallel ports generalized fat tree (Zahavi 2012): at level l, digits up to l count parents and
- * the others children; two nodes a level apart are linked when all digits but that level's agree.
+ * the others children. Two nodes of adjacent levels are linked if all digits except that level's
+ * agree.
  */
 typedef struct fat_tree {
     uint32_t levels, down[LEVEL_LIMIT], up[LEVEL_LIMIT], ports[LEVEL_LIMIT];
@@ -331,9 +332,9 @@ cleanup:
     return status;
 }
 
-/* What topo_parameters of a dragonfly say (Kim et al. 2008; the wiring is SimGrid's): routers of a
- * chassis are all linked (green), so are those at one place in the chassis of a group (black), and
- * router j of group i with router i of group j (blue), each by so many links side by side. */
+/* topo_parameters of a dragonfly (Kim et al. 2008; the wiring is SimGrid's). All routers of a
+ * chassis are linked (green), so are those with the same index in the chassis of a group (black),
+ * and router j of group i with router i of group j (blue). Each has a number of parallel links. */
 typedef struct dragonfly {
     uint32_t groups, blue, chassis, black, routers, green, nodes;
     uint32_t first; /* point of the first router; group by group, chassis by chassis */

@@ -55,7 +55,7 @@ static const struct unit {
     {"w", 604800},
 };
 
-/* The item of that number of a list such as "100Mf, 50Mf", the last if it has fewer. */
+/* The k-th item of a list such as "100Mf, 50Mf"; the last if it has fewer. */
 static const char *item_of(const char *list, uint32_t index)
 {
     const char *comma;
@@ -77,7 +77,7 @@ ty_status simgrid_quantity(const importer *im, const xml_element *e, const char 
 
     for (size_t u = 0; item != NULL && end != item && u < sizeof units / sizeof units[0]; u++)
         if (strncmp(end, units[u].text, strlen(units[u].text)) == 0 &&
-            strchr(", ", end[strlen(units[u].text)]) != NULL) { /* the end of the text, too */
+            strchr(", ", end[strlen(units[u].text)]) != NULL) { /* including the end of the text */
             *out = value * units[u].factor;
             if (*out >= minimum && *out <= maximum)
                 return TY_OK;
@@ -118,7 +118,7 @@ ty_status simgrid_point(platform *p, const char *name, unsigned line, uint32_t *
     return TY_OK;
 }
 
-/* A host, router or switch of its own name. */
+/* A host, router or switch with a new name. */
 ty_status simgrid_new_point(platform *p, const char *name, unsigned line, double flop_per_s,
                             uint32_t *index, ty_error *error)
 {

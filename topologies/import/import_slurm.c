@@ -1,6 +1,6 @@
-/* Slurm's topology.conf (topology/tree and topology/block) and what `scontrol show topology` prints
- * of it. It names switches and nodes but neither devices nor rates: hosts are those of the options,
- * uplinks as wide as what is below. */
+/* Slurm's topology.conf (topology/tree and topology/block) and the output of `scontrol show
+ * topology`. It names switches and nodes but neither devices nor rates: hosts come from the
+ * options, and uplinks are as wide as the links below. */
 #include "import_slurm.h"
 
 #include <ctype.h>
@@ -81,7 +81,7 @@ static ty_status read_line(slurm_tree *r, const import_lines *lines, line *out, 
             r->has_speeds = true;
         } else if (is_key(&p, "BlockSizes") || is_key(&p, "BlockIndex") ||
                    is_key(&p, "BlockSize") || is_key(&p, "AggregatedBlock")) {
-            r->has_sizes = true; /* for the scheduler: how blocks are lumped */
+            r->has_sizes = true; /* for the scheduler: sizes of block groups */
         } else {
             snprintf(key, sizeof key, "%.*s", (int)(p.key_length < 20 ? p.key_length : 20), p.key);
             near = ty_suggest(key, keys, sizeof keys / sizeof keys[0], sizeof keys[0]);
@@ -102,7 +102,7 @@ static ty_status add_line(slurm_tree *s, const line *l, ty_error *error)
     TY_TRY(slurm_tree_switch(s, l->name.value, l->name.value_length, l->is_block, error));
     if (l->switches.value_length > 0)
         TY_TRY(slurm_tree_below(s, l->switches.value, l->switches.value_length, false, error));
-    /* scontrol lists the nodes of all levels below again */
+    /* scontrol repeats the nodes of all levels below */
     if (l->nodes.value_length > 0 && !(l->switches.value_length > 0 && l->level.key != NULL))
         TY_TRY(slurm_tree_below(s, l->nodes.value, l->nodes.value_length, true, error));
     return TY_OK;

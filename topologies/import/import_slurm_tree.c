@@ -1,4 +1,4 @@
-/* Switches, blocks and nodes of Slurm, whatever file they are read from. */
+/* Switches, blocks and nodes of Slurm, for both file formats. */
 #include "hostlist.h"
 #include "import_slurm.h"
 

@@ -1,6 +1,6 @@
 /* Slurm's topology.yaml (Slurm 25.05 and later; man 5 topology.yaml): a list of topologies, each a
- * tree, blocks or flat. One becomes the cluster: that of cluster_default, else the first that names
- * nodes. */
+ * tree, blocks or flat. One of them becomes the cluster: that of cluster_default, else the first
+ * with nodes. */
 #include "import_slurm.h"
 #include "yml.h"
 
@@ -11,7 +11,7 @@ static bool is_true(yml_node node)
     return strcmp(yml_text(node), "true") == 0;
 }
 
-/* Whether it is a mapping that has these keys alone. */
+/* Checks that a mapping has only these keys. */
 static ty_status check_keys(const importer *im, yml_node node, const char *const *keys,
                             size_t count, ty_error *error)
 {
@@ -92,7 +92,7 @@ static bool names_nodes(yml_node topology)
            yml_get(topology, "block").document != NULL;
 }
 
-/* The default one if it names nodes, else the first that does. */
+/* Chooses the default one if it names nodes, else the first that does. */
 static ty_status choose(importer *im, yml_node root, yml_node *out, ty_error *error)
 {
     static const char *const keys[] = {"topology", "cluster_default", "tree", "block", "flat"};
@@ -141,7 +141,7 @@ static ty_status read(importer *im, ty_error *error)
     return import_yml(im, read_root, error);
 }
 
-/* An entry of a list that is called a topology. */
+/* Whether the text has a list entry named topology. */
 static bool probe(const char *text, size_t length)
 {
     import_lines l = import_lines_of(text, length);

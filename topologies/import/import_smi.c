@@ -1,11 +1,9 @@
-/* `nvidia-smi topo -m`: a matrix of how close GPUs and NICs are to each other; one or several, with
- * a log, a legend or a page of documentation around them, their columns apart by tabs or by what
- * copying made of them.
+/* `nvidia-smi topo -m`: a matrix of distances between GPUs and NICs. A file may have several, with
+ * a log, a legend or documentation around them; columns are separated by tabs or by blanks.
  *
- * PIX, PXB, PHB, NODE and SYS are levels of a tree, which is put together again: things at PIX
- * share a switch, switches at PXB share a root port, and so on. NV# hides the level two GPUs have
- * otherwise; NICs and the NUMA column stand in. What the GPUs are, and the PCIe generation, is for
- * the options to say. */
+ * PIX, PXB, PHB, NODE and SYS are levels of a tree, which this reconstructs: entries at PIX share a
+ * switch, switches at PXB share a root port, and so on. NV# hides the PCIe level of two GPUs; NICs
+ * and the NUMA column replace it. The options give the type of GPU and the PCIe generation. */
 #include "importer.h"
 
 #include <ctype.h>
@@ -21,13 +19,13 @@ static const char *const relation_names[] = {"X", "PIX", "PXB", "PHB", "NODE", "
 
 typedef struct thing {
     char name[NAME_ROOM];
-    char numa[NAME_ROOM]; /* CPU affinity: equal on one NUMA node; "" where there is none */
+    char numa[NAME_ROOM]; /* CPU affinity: equal on one NUMA node; "" if there is none */
     bool is_gpu;
-    uint32_t row; /* NO_INDEX: no line of its own */
+    uint32_t row; /* NO_INDEX: no own line */
 } thing;
 
 typedef struct cell {
-    uint8_t relation; /* UNKNOWN where NVLink hides it */
+    uint8_t relation; /* UNKNOWN if NVLink hides it */
     uint16_t links;   /* NVLinks */
 } cell;
 
@@ -42,8 +40,8 @@ typedef struct matrix {
 
 /* ---- Reading ----------------------------------------------------------------------------- */
 
-/* The next word of a line, without terminal escapes and the bars of a table drawn with text; false
- * at the end. No cell and no name has a blank in it. */
+/* The next word of a line, without terminal escapes and the bars of a text table; false at the end.
+ * Cells and names have no blanks. */
 static bool next_word(const char **at, const char *end, char out[NAME_ROOM])
 {
     size_t length = 0;
@@ -76,7 +74,7 @@ static bool is_gpu_name(const char *name)
     return digits > 0 && name[3 + digits] == '\0';
 }
 
-/* Where a line's first word of that name ends; NULL: it has none. */
+/* End of a line's first word of that name; NULL: none. */
 static const char *after_word(const import_lines *lines, const char *name)
 {
     const char *at = lines->line, *end = lines->line + lines->length;
@@ -88,7 +86,7 @@ static const char *after_word(const import_lines *lines, const char *name)
     return NULL;
 }
 
-/* The first word that names a GPU, and where it ends; NULL: none. */
+/* The first word that names a GPU, and its end; NULL: none. */
 static const char *first_gpu(const import_lines *lines, char name[NAME_ROOM])
 {
     const char *at = lines->line, *end = lines->line + lines->length;
@@ -99,7 +97,8 @@ static const char *first_gpu(const import_lines *lines, char name[NAME_ROOM])
     return NULL;
 }
 
-/* A line whose first GPU is followed by no relation, before one on which that GPU is one to itself.
+/* Whether a line is a header: no relation follows its first GPU, and the next line has that GPU
+ * with itself.
  */
 static bool is_header(const import_lines *lines)
 {
@@ -117,7 +116,7 @@ static bool is_header(const import_lines *lines)
     return false;
 }
 
-/* Names from the first GPU on; "CPU Affinity" and what else is said of a row come behind. */
+/* Reads names from the first GPU on; "CPU Affinity" and other row data follow. */
 static ty_status read_header(matrix *m, const import_lines *lines, ty_error *error)
 {
     const char *end = lines->line + lines->length, *at;
@@ -158,8 +157,8 @@ static bool read_cell(const char *field, cell *out)
     return false;
 }
 
-/* The row of a line, and where its cells begin; NO_INDEX: the line is none of the matrix. It has a
- * name of the matrix, and what follows are relations for the most part. */
+/* The row of a line, and the start of its cells; NO_INDEX: not a line of the matrix. Such a line
+ * has a name of the matrix, followed mostly by relations. */
 static uint32_t find_row(const matrix *m, const import_lines *lines, const char **cells)
 {
     const char *at = lines->line, *end = lines->line + lines->length;
@@ -282,8 +281,8 @@ static bool is_within(const matrix *m, uint32_t a, uint32_t b, uint8_t level)
     return c->relation <= level || (c->links > 0 && level >= NODE && is_same_numa(m, a, b));
 }
 
-/* Groups of things no farther from each other than `level`, through others if need be. A group is
- * known by its first member. */
+/* Groups of entries connected by distances of at most `level`. The first member identifies a
+ * group. */
 static void group(const matrix *m, uint8_t level, uint32_t *groups)
 {
     bool has_changed = true;
@@ -305,7 +304,7 @@ typedef struct machine {
     matrix *m;
     uint32_t number, hub;
     import_pcie port;
-    uint32_t vertices[THING_LIMIT]; /* of the things */
+    uint32_t vertices[THING_LIMIT]; /* of the entries */
 } machine;
 
 static uint32_t size_of(const machine *x, const uint32_t *groups, uint32_t group_of)
@@ -317,7 +316,7 @@ static uint32_t size_of(const machine *x, const uint32_t *groups, uint32_t group
     return size;
 }
 
-/* A level of the tree: what its switches are called, and the groups of the level inside it. */
+/* A level of the tree: the names of its switches, and the groups of the next finer level. */
 typedef struct level {
     const char *kind;
     const uint32_t *groups, *finer; /* finer: NULL at the innermost */
@@ -341,9 +340,9 @@ static ty_status add_switch(machine *x, const level *l, uint32_t number, uint32_
     return status;
 }
 
-/* The switch of each group of a level. `at` is where each thing hangs: before, on the level above;
- * after, on this one. A group needs no switch of its own if it has one member, is what the next
- * finer level has as well, or is everything there is. */
+/* Adds the switch of each group of a level. `at` is the vertex each entry is connected to: before
+ * on the level above, after on this one. A group needs no own switch if it has one member, equals a
+ * group of the next finer level, or contains all entries. */
 static ty_status add_level(machine *x, const level *l, uint32_t *at, ty_error *error)
 {
     uint32_t made = 0;
@@ -385,7 +384,7 @@ static ty_status add_things(machine *x, const uint32_t *parents, uint32_t fabric
 
 /* ---- NVLink ------------------------------------------------------------------------------ */
 
-/* More links than a GPU has, counted pair by pair: they go through a switch. */
+/* Whether links, summed over pairs, exceed those of a GPU: then they go through a switch. */
 static bool is_switched(const matrix *m, const catalogue_device *device)
 {
     for (uint32_t a = 0; a < m->count; a++) {
@@ -467,7 +466,7 @@ static ty_status add_machine(matrix *m, uint32_t number, uint32_t fabric, ty_err
     return add_nvlinks(&x, error);
 }
 
-/* What the file leaves open, said or asked for. @param count machines */
+/* Sets values that the file omits, from the options, with notes. @param count machines */
 static ty_status settle_network(importer *im, const matrix *matrices, uint32_t matrix_count,
                                 uint32_t count, uint32_t *fabric, ty_error *error)
 {
@@ -495,7 +494,7 @@ static ty_status settle_network(importer *im, const matrix *matrices, uint32_t m
     return TY_OK;
 }
 
-/* Several matrices are several machines, or one that was printed again if the options say one. */
+/* Several matrices are several machines, or repeated output of one if the options specify one. */
 static ty_status count_machines(importer *im, const matrix *matrices, uint32_t matrix_count,
                                 uint32_t *count, bool *are_alike, ty_error *error)
 {

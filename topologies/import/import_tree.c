@@ -23,7 +23,7 @@ void tree_close(tree *t)
 
 /* ---- Names ------------------------------------------------------------------------------- */
 
-/* FNV-1a; the order of nodes does not depend on it. */
+/* FNV-1a; does not affect the order of nodes. */
 static uint32_t hash_of(const char *name)
 {
     uint32_t hash = 2166136261u;
@@ -89,7 +89,7 @@ uint32_t tree_find(const tree *t, const char *name)
     return slot > 0 ? slot - 1 : NO_INDEX;
 }
 
-/* Files name the hosts of a domain together: the last one first. */
+/* Files list the hosts of a domain together, so the last domain is tried first. */
 ty_status tree_domain_of(tree *t, const char *name, uint32_t *domain, ty_error *error)
 {
     tree_domain added = {.vertex = NO_INDEX};
@@ -133,7 +133,7 @@ ty_status tree_hang(tree *t, uint32_t node, uint32_t parent, unsigned line, ty_e
 
 /* ---- Into the cluster -------------------------------------------------------------------- */
 
-/* Ways up are short in any network there is; a longer one goes round. */
+/* Real networks have few levels; a longer path up is a cycle. */
 static ty_status check_depth(const tree *t, ty_error *error)
 {
     for (uint32_t n = 0; n < t->count; n++) {
@@ -149,7 +149,7 @@ static ty_status check_depth(const tree *t, ty_error *error)
     return TY_OK;
 }
 
-/* Marks what is built: everything below the root wanted. Counts hosts' NICs up the tree. */
+/* Marks the part to build: everything below the chosen root. Counts hosts' NICs up the tree. */
 static void count_ports(const tree *t, uint32_t root, bool *is_wanted)
 {
     for (uint32_t n = 0; n < t->count; n++) {
@@ -170,8 +170,8 @@ static bool is_switch(const tree_node *n)
     return n->host == NO_INDEX;
 }
 
-/* The only root, or the one asked for, or (with `joint`) one made for all; a node left bare by the
- * rest (a switch without anything below) does not count. */
+/* The only root, the requested one, or (with `joint`) a new one above all; ignores switches without
+ * children. */
 static ty_status find_root(tree *t, const char *joint, uint32_t *root, ty_error *error)
 {
     const char *wanted = t->im->options->root;
@@ -213,7 +213,7 @@ static ty_status find_root(tree *t, const char *joint, uint32_t *root, ty_error 
     return TY_OK;
 }
 
-/* Kind of network of some host below each switch: the trunks are of that kind. */
+/* Kind of network of a host below each switch, which is the kind of its trunks. */
 static void find_networks(const tree *t, uint32_t *networks)
 {
     for (uint32_t n = 0; n < t->count; n++) {
@@ -237,7 +237,7 @@ static ty_status add_trunk(const tree *t, uint32_t n, const uint32_t *vertices,
                         node->ports / oversubscription, error);
 }
 
-/* A host with its NICs on the switch above; those of a domain share the switch among their devices.
+/* Adds a host with its NICs on the switch above; hosts of a domain share a device switch.
  */
 static ty_status add_tree_host(const tree *t, const tree_node *node, uint32_t above,
                                ty_error *error)
@@ -263,7 +263,7 @@ static ty_status add_tree_host(const tree *t, const tree_node *node, uint32_t ab
     return builder_host_in_domain(&t->im->builder, node->host, node->name, above, shared, error);
 }
 
-/* Switches first, so that hosts find theirs; both in the order of the file. */
+/* Adds switches before hosts, both in the order of the file. */
 static ty_status add_all(const tree *t, uint32_t root, const bool *is_wanted, uint32_t *vertices,
                          const uint32_t *networks, ty_error *error)
 {

@@ -1,4 +1,4 @@
-/* A tree of network switches with hosts of the catalogue below, as Slurm describes it. */
+/* A tree of network switches with catalogue hosts below, as in Slurm. */
 #ifndef TY_IMPORT_TREE_H
 #define TY_IMPORT_TREE_H
 
@@ -9,9 +9,9 @@ typedef struct tree_node {
     uint32_t parent; /* switch; NO_INDEX: none (yet) */
     uint32_t host;   /* of the catalogue; NO_INDEX: a switch */
     unsigned line;   /* where it is first named */
-    bool is_defined; /* named by a line of its own, not just as another's child */
+    bool is_defined; /* defined by its own line, not only named as a child */
     double ports;    /* NICs below */
-    uint32_t domain; /* host: of the tree's domains; NO_INDEX: none is known */
+    uint32_t domain; /* of a host: index of its domain; NO_INDEX: none */
 } tree_node;
 
 /** Hosts whose devices share a switch, such as the trays of an NVL72. */
@@ -20,7 +20,7 @@ typedef struct tree_domain {
     uint32_t hosts, vertex;
 } tree_domain;
 
-/** Names are unique among nodes; a hash table finds them. Zero-initialise, but for `im`. */
+/** Names of nodes are unique, in a hash table. Zero-initialise all but `im`. */
 typedef struct tree {
     importer *im;
     ty_arena *arena;
@@ -34,23 +34,22 @@ typedef struct tree {
 
 ty_status tree_open(tree *t, importer *im, ty_error *error) TY_MUST_CHECK;
 void tree_close(tree *t);
-/** The node of that name, made where there is none. Valid until the next is made. */
+/** Finds or adds the node of that name. Valid until the next is added. */
 ty_status tree_node_of(tree *t, const char *name, unsigned line, uint32_t *node,
                        ty_error *error) TY_MUST_CHECK;
-/** The node of that name; NO_INDEX where there is none. */
+/** The node of that name; NO_INDEX if there is none. */
 uint32_t tree_find(const tree *t, const char *name);
-/** The domain of that name, made where there is none. */
+/** Finds or adds the domain of that name. */
 ty_status tree_domain_of(tree *t, const char *name, uint32_t *domain,
                          ty_error *error) TY_MUST_CHECK;
-/** The kind of host of the options; of a rack that is drawn as one host, its trays, noted. */
+/** The options' kind of host; for a rack modelled as one host, its trays, with a note. */
 uint32_t tree_host(tree *t);
 /** Puts a node below a switch; refused below two different ones. */
 ty_status tree_hang(tree *t, uint32_t node, uint32_t parent, unsigned line,
                     ty_error *error) TY_MUST_CHECK;
 /**
- * Into the cluster: switches, and hosts behind them. Uplinks carry what is below, divided by the
- * oversubscription of the options. Several roots are refused, naming them, unless the options name
- * one.
+ * Adds switches and hosts to the cluster. Uplinks have the bandwidth of the links below divided by
+ * the options' oversubscription. Refuses several roots, naming them, unless the options name one.
  * @param joint name of a switch that joins several roots; NULL: refused
  */
 ty_status tree_build(tree *t, const char *joint, ty_error *error) TY_MUST_CHECK;

@@ -1,4 +1,4 @@
-/* What the readers of clusters share: notes, errors, lines, and links by their rates. */
+/* Common code of cluster importers: notes, errors, lines, and links by their rates. */
 #include "importer.h"
 
 #include <ctype.h>
@@ -40,7 +40,7 @@ ty_status import_fail(const importer *im, ty_error *error, unsigned line, const 
     va_start(arguments, format);
     vsnprintf(message, sizeof message, format, arguments);
     va_end(arguments);
-    for (char *c = message; *c != '\0'; c++) /* it may quote bytes that are not text */
+    for (char *c = message; *c != '\0'; c++) /* it may quote binary bytes */
         if ((unsigned char)*c < ' ' || (unsigned char)*c > '~')
             *c = '?';
     if (line == 0)
@@ -147,7 +147,7 @@ ty_status import_pcie_link(importer *im, uint32_t from, uint32_t to, import_pcie
 ty_status import_network_link(importer *im, uint32_t nic, uint32_t network_switch,
                               double bits_per_s, bool is_infiniband, ty_error *error)
 {
-    /* Line rates in Gbit/s; a rate that is none of them keeps its number. */
+    /* Line rates in Gbit/s; other rates are used unchanged. */
     static const struct {
         double gigabits;
         const char *infiniband, *ethernet;
@@ -175,7 +175,7 @@ ty_status import_network_link(importer *im, uint32_t nic, uint32_t network_switc
 uint32_t import_smp_link(const importer *im, const char *arch, const char *vendor,
                          const char *family, const char *model)
 {
-    /* NCCL's src/graph/topo.cc: what two processors leave each other, by maker and model */
+    /* NCCL's src/graph/topo.cc: bandwidth between two processors, by vendor and model */
     static const struct {
         const char *vendor;
         int family, first_model;
@@ -207,14 +207,14 @@ uint32_t import_smp_link(const importer *im, const char *arch, const char *vendo
 
 /* ---- The cluster ------------------------------------------------------------------------- */
 
-/* Names of files make names of clusters: without folders. */
+/* The file name without folders, as the cluster's name. */
 static const char *base_name(const char *path)
 {
     const char *slash = strrchr(path, '/');
     return slash != NULL && slash[1] != '\0' ? slash + 1 : path;
 }
 
-/* Names go into JSON, and may have been cut within a character: what is not ASCII is shown as "?".
+/* Names go into JSON, and may have been cut within a character: replaces non-ASCII bytes by "?".
  */
 static void make_plain(char *name)
 {

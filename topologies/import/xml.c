@@ -6,8 +6,7 @@
 #include <libxml/tree.h>
 #include <string.h>
 
-/* An xml_document is an xmlDoc, an xml_element an xmlNode: the names only keep libxml2 out of
- * sight.
+/* An xml_document is an xmlDoc, an xml_element an xmlNode: the types hide libxml2.
  */
 static const xmlNode *node_of(const xml_element *element)
 {
@@ -19,8 +18,8 @@ static const xml_element *element_of(const xmlNode *node)
     return (const xml_element *)(const void *)node;
 }
 
-/* The text is read as UTF-8 whatever it says of itself: without NUL and beginning with "<", it is
- * in none of the encodings that libxml2 finds out by itself, so that nothing hides from check_text.
+/* The text is read as UTF-8, whatever it declares. Without NUL and beginning with "<", it has none
+ * of the encodings that libxml2 detects, so check_text sees all of it.
  */
 static bool is_ascii_like(const char *text, size_t length)
 {
@@ -32,7 +31,7 @@ static bool is_ascii_like(const char *text, size_t length)
     return (at == length || text[at] == '<') && memchr(text, '\0', length) == NULL;
 }
 
-/* Entities are what an XML bomb is made of; no format read here needs any of its own. */
+/* Entities enable XML bombs; no supported format declares any. */
 static ty_status check_text(const char *text, size_t length, const char *name, ty_error *error)
 {
     static const char entity[] = "<!ENTITY";
@@ -64,10 +63,10 @@ static ty_status fail_with(const xmlParserCtxt *context, const char *name, ty_er
     length = strlen(message);
     while (length > 0 && isspace((unsigned char)message[length - 1]))
         message[--length] = '\0';
-    for (size_t i = 0; i < length; i++) /* it may quote bytes that are not text */
+    for (size_t i = 0; i < length; i++) /* it may quote binary bytes */
         if ((unsigned char)message[i] < ' ' || (unsigned char)message[i] > '~')
             message[i] = '?';
-    /* malformed text has a code; what ran out of memory early has none */
+    /* malformed text has a code; an early lack of memory has none */
     if (context->errNo == XML_ERR_NO_MEMORY || cause->code == XML_ERR_NO_MEMORY ||
         cause->code == XML_ERR_OK)
         return ty_fail(error, TY_ENOMEM, "out of memory for XML");
@@ -75,7 +74,7 @@ static ty_status fail_with(const xmlParserCtxt *context, const char *name, ty_er
                    name, cause->line, message);
 }
 
-/* Without a handler libxml2 prints what it cannot put into a context, such as a lack of memory. */
+/* Without a handler, libxml2 prints errors without a context, such as a lack of memory. */
 static void keep_quiet(void *unused, xmlError *error)
 {
     (void)unused;
@@ -94,7 +93,7 @@ static ty_status parse(const char *text, size_t length, const char *name, xml_do
                                  XML_PARSE_NONET | XML_PARSE_NOERROR | XML_PARSE_NOWARNING |
                                      XML_PARSE_NOCDATA | XML_PARSE_IGNORE_ENC);
     if (document == NULL || xmlDocGetRootElement(document) == NULL ||
-        context->errNo == XML_ERR_NO_MEMORY) { /* text may be missing, without a failure */
+        context->errNo == XML_ERR_NO_MEMORY) { /* text may be missing without an error */
         status = fail_with(context, name, error);
         xmlFreeDoc(document);
     } else {
@@ -114,7 +113,8 @@ ty_status xml_parse(const char *text, size_t length, const char *name, xml_docum
     TY_TRY(check_text(text, length, name, error));
     xmlSetStructuredErrorFunc(NULL, keep_quiet);
     status = parse(text, length, name, out, error);
-    if (status == TY_EPARSE) /* libxml2 may word a lack of memory so; then there is more, or none */
+    if (status ==
+        TY_EPARSE) /* libxml2 may report a lack of memory like that, with more errors or none */
         status = parse(text, length, name, out, error);
     xmlSetStructuredErrorFunc(handler_context, handler);
     xmlResetLastError(); /* it holds copies of names */
