@@ -7,8 +7,8 @@
 #include <string.h>
 #include <zlib.h>
 
-/* Where Debian's package dataset-fashion-mnist puts its files; another folder of data sets comes
- * before, if it has this one. */
+/* Folder of Debian's package dataset-fashion-mnist; the user's folder of data sets has precedence
+ * if it has this one. */
 #define DEFAULT_DIRECTORY "/usr/share/datasets/fashion-mnist"
 #define FOLDER_VARIABLE "TRAINYARD_DATASETS"
 #define LARGEST_FILE ((uint64_t)1 << 30)
@@ -26,7 +26,7 @@ static uint32_t big_endian(const unsigned char *bytes)
     return (uint32_t)bytes[0] << 24 | (uint32_t)bytes[1] << 16 | (uint32_t)bytes[2] << 8 | bytes[3];
 }
 
-/* Bytes a file with this header has; 0 for a header that is not IDX or counts too much. */
+/* Bytes of a file with this header; 0 if the header is not IDX or its counts are too large. */
 static uint64_t declared_bytes(const unsigned char *bytes, size_t length, uint32_t dimension_count)
 {
     uint64_t total = 1;
@@ -100,8 +100,8 @@ static ty_status gz_read(gzFile file, const char *path, unsigned char *bytes, ui
     return TY_OK;
 }
 
-/* The header first, then as much as it promises and a byte more, however much there is: a small
- * compressed file cannot fill the memory. */
+/* Reads the header, then as much as it declares and one byte more, however much the file has: a
+ * small compressed file cannot fill the memory. */
 static ty_status file_load(gzFile file, const char *path, uint32_t dimension_count,
                            unsigned char **out, uint32_t *dimensions, ty_error *error)
 {
@@ -136,7 +136,7 @@ cleanup:
     return status;
 }
 
-/* `directory/name`, or the same with .gz behind it. */
+/* `directory/name`, or the same with .gz appended. */
 static ty_status path_find(const char *directory, const char *name, char **out, ty_error *error)
 {
     static const char *const endings[] = {"", ".gz"};
@@ -170,7 +170,7 @@ static ty_status idx_load(const char *directory, const char *name, uint32_t dime
     TY_CHECK(path_find(directory, name, path, error), status, cleanup);
     TY_CHECK(ty_file_check_plain(*path, error), status, cleanup);
     errno = 0;
-    file = gzopen(*path, "rb"); /* reads plain files as they are */
+    file = gzopen(*path, "rb"); /* reads uncompressed files, too */
     if (file == NULL) {
         status = ty_fail(error, errno == 0 ? TY_ENOMEM : TY_EIO, "%s: %s", *path,
                          errno == 0 ? "out of memory" : strerror(errno));
@@ -209,7 +209,7 @@ static void idx_sample(const ty_dataset *dataset, uint64_t sample, float *input,
         labels[0] = dataset->labels[IDX_HEADER(1) + sample];
 }
 
-/* Where the files are looked for if nobody says. */
+/* The default folder of the files. */
 static ty_status directory_find(char **out, ty_error *error)
 {
     const char *folder = getenv(FOLDER_VARIABLE);

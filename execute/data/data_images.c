@@ -1,11 +1,11 @@
 /*
- * Images: a folder of folders, one of each class, as torchvision's ImageFolder reads it; or tar
- * files, as WebDataset has them: what shares a name up to its first dot is a sample, NAME.jpg,
- * .jpeg or .png, and NAME.cls, the number of its class. Where the folder has a `train` and a `val`
- * (or `test`), these are the parts; else every tenth sample is for testing.
+ * Images: a folder of folders, one for each class, as in torchvision's ImageFolder; or tar files as
+ * in WebDataset: files with the same name up to the first dot are a sample, NAME.jpg, .jpeg or
+ * .png, and NAME.cls, the number of its class. If the folder has a `train` and a `val` (or `test`),
+ * these are the training and test sets; else every tenth sample is for testing.
  *
- * Classes are numbered in the order of their folders' names, files are in the order of theirs.
- * Numbers are those of ImageNet's usual means and deviations; there is no augmentation.
+ * Classes have the order of their folders' names, files the order of theirs. Numbers are normalized
+ * with ImageNet's usual means and deviations; there is no augmentation.
  */
 #include "dataset.h"
 #include "image_decode.h"
@@ -24,13 +24,13 @@
 
 enum { TEST_EVERY = 10, NO_LABEL = -1 };
 
-/* torchvision's, of red, green and blue as shares of 255. */
+/* torchvision's values for red, green and blue, as shares of 255. */
 static const float means[] = {0.485f, 0.456f, 0.406f}, deviations[] = {0.229f, 0.224f, 0.225f};
 
 typedef struct image_place {
     char *name;             /* owned: path, or name in the tar file */
     uint32_t shard;         /* of a tar file, */
-    uint64_t offset, bytes; /* where it is there */
+    uint64_t offset, bytes; /* and its place there */
     int32_t label;
 } image_place;
 
@@ -42,7 +42,7 @@ typedef struct shard {
 
 typedef struct images {
     image_shape shape;
-    bool is_test, has_parts; /* the folder says which is for testing */
+    bool is_test, has_parts; /* has_parts: the folder has a test set of its own */
     uint32_t shard_count;
     shard *shards; /* none: every image is a file */
     uint64_t count;
@@ -109,7 +109,7 @@ static int by_text(const void *a, const void *b)
     return strcmp(*(char *const *)a, *(char *const *)b);
 }
 
-/* What is in a folder, but for what is hidden, by name. */
+/* The contents of a folder except hidden files, by name. */
 static ty_status folder_list(const char *path, name_list *out, ty_error *error)
 {
     DIR *folder = opendir(path);
@@ -238,7 +238,7 @@ static ty_status shard_map(shard *out, const char *path, ty_error *error)
     return status;
 }
 
-/* Up to the first dot behind the last slash. */
+/* Length up to the first dot after the last slash. */
 static size_t key_length(const char *name)
 {
     const char *slash = strrchr(name, '/');
@@ -344,7 +344,7 @@ static bool has_tar(const name_list *list)
     return false;
 }
 
-/* The part's own folder, where there are such; else the path itself. */
+/* The folder of the training or test set, if there is one; else the path itself. */
 static ty_status part_find(images *im, const char *path, char **out, ty_error *error)
 {
     static const char *const names[] = {"train", "val", "test"};
@@ -390,8 +390,7 @@ cleanup:
     return status;
 }
 
-/* Without folders of their own, sample s of training is image s + s / 9, that of testing 10 s + 9.
- */
+/* Without separate folders, sample s of training is image s + s / 9, that of testing 10 s + 9. */
 static uint64_t image_of(const images *im, uint64_t sample)
 {
     if (im->has_parts)
@@ -431,7 +430,7 @@ static ty_status image_make(const ty_dataset *dataset, uint64_t sample, unsigned
     return status;
 }
 
-/* Of a file that is gone by now nothing: reading it will say so. */
+/* 0 for a file that no longer exists: reading it will report that. */
 static double image_bytes(const ty_dataset *dataset, uint64_t sample)
 {
     const images *im = dataset->state;

@@ -1,10 +1,10 @@
 /*
- * Data made from nothing, of any shape, and learnable. Numbers: noise plus a pattern of signs that
- * belongs to the label, in a pool of samples that are made once and repeat. Tokens: each follows
- * from the one before by a fixed permutation-like rule; where there are fewer labels than tokens,
- * they belong to the last of these. Clicks, where the workload has bags of embeddings: indices of
- * which few are frequent, as categories of clicks are, and numbers; whether there was a click is
- * the sign of a sum to which each index, or number, adds its own part.
+ * Generated data of any shape that can be learned. Numbers: noise plus a pattern of signs for the
+ * label, in a pool of samples that are generated once and repeat. Tokens: each follows from the one
+ * before by a fixed permutation-like rule; if there are fewer labels than tokens, they belong to
+ * the last tokens. Clicks, if the workload has embedding bags: numbers, and indices with few
+ * frequent values, like categories in click logs. The label is the sign of a sum with one term for
+ * each index or number.
  */
 #include "dataset.h"
 
@@ -18,7 +18,7 @@ enum { TRAIN_SAMPLES = 65536, TEST_SAMPLES = 8192 };
 #define TOKEN_KEY 0x546f6b656e73u
 #define CLICK_KEY 0x436c69636b73u
 
-/* In [-1, 1). */
+/* Uniform in [-1, 1). */
 static float noise(uint64_t bits)
 {
     return (float)(int32_t)(bits >> 32) * 0x1p-31f;
@@ -26,7 +26,7 @@ static float noise(uint64_t bits)
 
 /* ---- Numbers ------------------------------------------------------------------------------- */
 
-/* As many samples as fit, up to 1,024 of them, each made when it is first asked for. */
+/* As many samples as fit, up to 1,024, each generated on its first use. */
 enum { POOL_SAMPLES = 1024 };
 #define POOL_BYTES ((uint64_t)256 << 20)
 
@@ -46,7 +46,7 @@ static void pool_free(void *state)
     ty_free(pool);
 }
 
-/* The lowest 8 bits, each as the second highest of a byte of its own. */
+/* Spreads the lowest 8 bits over bytes, each as the second highest bit of one. */
 static uint64_t spread(uint64_t bits)
 {
     const uint64_t apart = (bits & 0xff) * 0x0101010101010101u & 0x8040201008040201u;
@@ -54,7 +54,7 @@ static uint64_t spread(uint64_t bits)
     return ((apart + 0x7f7f7f7f7f7f7f7fu) & 0x8080808080808080u) >> 1;
 }
 
-/* Eight numbers at a time: 7 bits of noise each, from -64 on, and 32 more or less by the sign. */
+/* Eight numbers at a time: 7 bits of noise each, from -64 on, plus or minus 32 by the sign. */
 static void pool_fill(int8_t *values, uint64_t count, uint64_t key, uint64_t label)
 {
     uint64_t signs = 0;
@@ -169,9 +169,9 @@ uint64_t dataset_skewed(uint64_t count, uint64_t bits)
     return first + dataset_hash(bits, 0) % length;
 }
 
-/* What a number of a sample is: an index of a table, or, with no rows, just a number. */
+/* The role of a number of a sample: an index of a table, or, with no rows, just a number. */
 typedef struct click_place {
-    uint64_t rows, table; /* table: the place of its first index */
+    uint64_t rows, table; /* table: the offset of its first index */
 } click_place;
 
 static void clicks_sample(const ty_dataset *dataset, uint64_t sample, float *input, int32_t *tokens,
@@ -208,7 +208,7 @@ static bool has_clicks(const ty_workload *workload)
     return false;
 }
 
-/* Of bags that share a number the one with the fewest rows counts. */
+/* If bags share a number, the one with the fewest rows counts. */
 static ty_status clicks_open(ty_dataset *dataset, ty_error *error)
 {
     const ty_workload *w = dataset->workload;

@@ -1,9 +1,9 @@
 /*
- * Text as bytes, or as tokens in a file of them: a sample is a window of T + 1, T tokens and for
- * each the next one as its label; or only the last of them, as many as there are labels, as in a
- * decoder behind an encoder of the tokens before. The last tenth of the file is the test part.
- * Training windows start at every token, test windows lie side by side, so that each token is
- * predicted once.
+ * Text as bytes, or as tokens in a token file: a sample is a window of T + 1, T tokens and for each
+ * the next one as its label. If there are fewer labels than tokens, they are those of the last
+ * tokens, as in a decoder after an encoder of the tokens before. The last tenth of the file is the
+ * test set. Training windows start at every token; test windows do not overlap, so that each token
+ * is predicted once.
  */
 #include "dataset.h"
 #include "tokens.h"
@@ -43,7 +43,7 @@ static void tokens_sample(const ty_dataset *dataset, uint64_t sample, float *inp
     }
 }
 
-/* Tokens have to be below this: they are inputs and labels. */
+/* Tokens must be below this: they are inputs and labels. */
 static uint64_t vocabulary_of(const ty_dataset *dataset)
 {
     return dataset->token_count < dataset->class_count ? dataset->token_count
@@ -66,7 +66,9 @@ static ty_status bytes_check(const ty_dataset *dataset, const char *path, const 
     return TY_OK;
 }
 
-/* Which part of a text of so many bytes or tokens this is, and its windows. */
+/* Chooses the training or test part of a text of a given number of bytes or tokens, and its
+ * windows.
+ */
 static ty_status part_choose(ty_dataset *dataset, const char *path, const char *unit,
                              uint64_t length, uint32_t unit_bytes, bool is_test, uint64_t *count,
                              ty_error *error)

@@ -1,4 +1,4 @@
-/* Data sets: which loader serves a workload, and the order in which samples are visited. */
+/* Data sets: the loader of a workload, and the order in which samples are visited. */
 #include "dataset.h"
 #include "tokens.h"
 
@@ -14,7 +14,7 @@ static const struct {
     {"corridor", dataset_open_corridor},
 };
 
-/* Of the loss, along the last dimension: beside a teacher both networks'. */
+/* Scores of the loss, along the last dimension: with a teacher those of both models. */
 static uint64_t score_count(const ty_workload *workload)
 {
     const ty_shape *scores = ty_layer_input_shape(workload, workload->layer_count - 1, 0);
@@ -34,10 +34,10 @@ uint64_t ty_class_count(const ty_workload *workload)
 
     if (ty_workload_has_teacher(workload))
         return scores / 2;
-    return scores == 1 ? 2 : scores; /* one score is of one label against the other */
+    return scores == 1 ? 2 : scores; /* one score compares two labels */
 }
 
-/* What a sample has to look like, from the first and the last layers. */
+/* The required shape of a sample, from the first and the last layers. */
 static ty_status shape_from_workload(const ty_workload *workload, ty_dataset *dataset,
                                      ty_error *error)
 {
@@ -186,8 +186,8 @@ uint32_t ty_dataset_skipped(const ty_dataset *dataset, const char **first)
 
 /*
  * A Feistel network permutes the numbers of 2h bits, where 4^h is the first power of 4 that holds
- * all samples; a result that is too large is put in again until it fits ("cycle walking"; Black and
- * Rogaway, "Ciphers with arbitrary finite domains", CT-RSA 2002). At most 4 rounds of it on
+ * all samples; a result that is too large is permuted again until it fits ("cycle walking"; Black
+ * and Rogaway, "Ciphers with arbitrary finite domains", CT-RSA 2002). At most 4 rounds of it on
  * average.
  */
 static uint64_t permute(uint64_t key, uint64_t count, uint64_t at)
@@ -217,7 +217,7 @@ uint64_t ty_dataset_shuffled(const ty_dataset *dataset, uint64_t seed, uint64_t 
                    position % dataset->sample_count);
 }
 
-/* Keys of permutations and displacements that no epoch has. */
+/* Keys of permutations and displacements, different from those of all epochs. */
 enum { CHOSEN_KEY = -1, CHOSEN_EPOCH_KEY = -2, VIEW_KEY = -3 };
 
 uint64_t ty_dataset_visited(const ty_dataset *dataset, uint64_t seed, uint64_t position,
@@ -236,7 +236,7 @@ uint64_t ty_dataset_visited(const ty_dataset *dataset, uint64_t seed, uint64_t p
     return permute(dataset_hash(seed, (uint64_t)CHOSEN_KEY), dataset->sample_count, chosen);
 }
 
-/* In place, from the side that moves first; what comes in is the image's edge. */
+/* In place, from the side that moves first; the image's edge fills the gap. */
 static void displace(float *image, uint64_t height, uint64_t width, int64_t down, int64_t right)
 {
     const int64_t h = (int64_t)height, w = (int64_t)width;

@@ -1,6 +1,7 @@
 /**
  * @file dataset.h
- * Inside the data loaders: one struct of functions per kind of data set, and what they share.
+ * Internals of the data loaders: one struct of functions per kind of data set, and shared
+ * functions.
  */
 #ifndef TY_EXECUTE_DATASET_H
 #define TY_EXECUTE_DATASET_H
@@ -12,13 +13,13 @@ struct ty_dataset {
     const ty_workload *workload; /* while it is opened */
     uint64_t sample_count;
     ty_teacher teacher;    /* the workload's */
-    ty_shape view;         /* of its input as the data set has it */
-    uint32_t view_count;   /* as many in a sample, one behind the other: 2 beside a teacher */
+    ty_shape view;         /* of its input in the data set */
+    uint32_t view_count;   /* views in a sample, one after the other: 2 with a teacher */
     uint64_t input_count;  /* numbers or tokens of a view */
     uint64_t label_count;  /* of a sample */
     uint64_t class_count;  /* labels are less than this */
-    uint64_t token_count;  /* tokens are less than this; 0 where the input is not tokens */
-    unsigned char *inputs; /* owned; what they hold is the kind's affair */
+    uint64_t token_count;  /* tokens are less than this; 0 if the input is not tokens */
+    unsigned char *inputs; /* owned; their contents depend on the kind */
     ty_tokens *tokens;     /* owned; text in a file of tokens, or NULL */
     unsigned char *labels; /* owned, or NULL */
     uint64_t stride;       /* text: tokens from one window to the next */
@@ -30,15 +31,15 @@ struct ty_dataset {
     /* One of the two. A sample that lies in memory: */
     void (*sample)(const ty_dataset *dataset, uint64_t sample, float *input, int32_t *tokens,
                    int32_t *labels);
-    void (*fill)(const ty_dataset *dataset); /* NULL: nothing is made once and then kept */
-    /* One that has to be made, by any thread: [input_count] bytes. TY_EPARSE: it cannot be read. */
+    void (*fill)(const ty_dataset *dataset); /* NULL: nothing is cached */
+    /* One that needs decoding, by any thread: [input_count] bytes. TY_EPARSE: it cannot be read. */
     ty_status (*make)(const ty_dataset *dataset, uint64_t sample, unsigned char *input,
                       int32_t *label, ty_error *error);
     /* Its label, without reading it. */
     int32_t (*label)(const ty_dataset *dataset, uint64_t sample);
-    /* What becomes of those bytes. */
+    /* Converts those bytes to input numbers. */
     void (*convert)(const ty_dataset *dataset, const unsigned char *bytes, float *input);
-    struct dataset_ahead *ahead; /* made ahead of time, and skipped (dataset_ahead.c) */
+    struct dataset_ahead *ahead; /* samples decoded ahead, and skipped ones (dataset_ahead.c) */
     void *state;                 /* the kind's own, */
     void (*state_free)(void *state);
 };
@@ -53,7 +54,7 @@ ty_status dataset_ahead_take(dataset_ahead *ahead, uint64_t sample, float *input
                              ty_error *error) TY_MUST_CHECK;
 uint32_t dataset_ahead_skipped(dataset_ahead *ahead, const char **first);
 
-/* Each fills a data set whose counts follow from the workload already. */
+/* Each fills a data set whose counts are already set from the workload. */
 ty_status dataset_open_idx(ty_dataset *dataset, const char *directory, bool is_test,
                            ty_error *error) TY_MUST_CHECK;
 ty_status dataset_open_text(ty_dataset *dataset, const char *path, bool is_test,
@@ -66,9 +67,9 @@ ty_status dataset_open_corridor(ty_dataset *dataset, const char *unused, bool is
                                 ty_error *error) TY_MUST_CHECK;
 
 /** One of `count` from 64 random bits, small ones more often: runs of 1, 2, 4, .. are equally
- * likely, so that item i comes about as often as 1 / (i + 1) says (Zipf). */
+ * likely, so that item i has a frequency of about 1 / (i + 1) (Zipf). */
 uint64_t dataset_skewed(uint64_t count, uint64_t bits);
-/** 64 well-mixed bits of (key, counter): the finaliser of SplitMix64. */
+/** 64 well-mixed bits of (key, counter): the finalizer of SplitMix64. */
 static inline uint64_t dataset_hash(uint64_t key, uint64_t counter)
 {
     uint64_t x = key + (counter + 1) * 0x9e3779b97f4a7c15u;

@@ -1,7 +1,7 @@
 /*
- * Samples that take work: made by threads before they are asked for, and the next one in place of
- * one that cannot be read. Which stands in for which depends on the samples alone, so that every
- * rank, and a run that goes on from a checkpoint, has the same.
+ * Samples that need decoding: threads decode them before they are requested, and the next readable
+ * one replaces an unreadable one. The replacement depends only on the samples, so that every rank,
+ * and a run that resumes from a checkpoint, has the same.
  */
 #include "dataset.h"
 
@@ -11,10 +11,10 @@
 
 typedef enum entry_state { ENTRY_FREE, ENTRY_WANTED, ENTRY_MAKING, ENTRY_READY } entry_state;
 
-/* A sample, and what came of it. */
+/* A sample and its result. */
 typedef struct made_sample {
     uint64_t sample;
-    uint64_t skipped; /* it and so many - 1 behind it could not be read */
+    uint64_t skipped; /* number of samples, from this one on, that could not be read */
     unsigned char *bytes;
     int32_t label;
     ty_status status;
@@ -23,7 +23,7 @@ typedef struct made_sample {
 
 typedef struct entry {
     entry_state state;
-    uint64_t ticket; /* of when it was expected */
+    uint64_t ticket; /* order in which it was expected */
     made_sample made;
 } entry;
 
@@ -35,13 +35,13 @@ struct dataset_ahead {
     bool is_ending;
     uint64_t tickets;
     entry *entries;      /* [reading.room] */
-    made_sample spare;   /* for samples that nobody expected */
+    made_sample spare;   /* for samples that were not expected */
     unsigned char *room; /* of all of them */
     pthread_t *threads;
-    uint32_t thread_count; /* that were started */
+    uint32_t thread_count; /* threads started */
     uint64_t *bad;         /* [bad_count] samples that could not be read, each once */
     uint32_t bad_count;
-    ty_error first; /* what was said of the first of them */
+    ty_error first; /* error message of the first of them */
 };
 
 static bool is_bad(ty_status status)
@@ -67,7 +67,7 @@ static void sample_make(const ty_dataset *dataset, made_sample *made)
     } while (is_bad(made->status) && made->skipped < count);
 }
 
-/* The one that was expected first; NULL: none is. */
+/* The entry that was expected first; NULL: none is. */
 static entry *next_wanted(dataset_ahead *a)
 {
     entry *found = NULL;
@@ -111,7 +111,7 @@ ty_status dataset_ahead_open(const ty_dataset *dataset, const ty_reading *readin
     TY_TRY(ty_check_memory(a != NULL, error));
     a->dataset = dataset;
     a->reading = *reading;
-    /* Which sample stands in for which has to be found out, by reading, wherever any may. */
+    /* If samples may be skipped, finding the replacements requires reading. */
     a->reading.labels_only = reading->labels_only && reading->bad_samples == 0;
     if (a->reading.labels_only)
         a->reading.threads = 0;
@@ -167,7 +167,7 @@ static entry *entry_of(dataset_ahead *a, uint64_t sample)
     return NULL;
 }
 
-/* A free one, or of those that were made and not asked for the oldest; NULL: all are under way. */
+/* A free entry, or the oldest that is decoded and was not requested; NULL: all are in progress. */
 static entry *entry_free(dataset_ahead *a)
 {
     entry *found = NULL;
@@ -207,7 +207,7 @@ static bool is_known(const dataset_ahead *a, uint64_t sample)
     return false;
 }
 
-/* Counts what was skipped for a sample. */
+/* Counts the samples skipped for one. */
 static ty_status bad_count(dataset_ahead *a, const made_sample *made, ty_error *error)
 {
     const uint64_t count = a->dataset->sample_count;
@@ -235,7 +235,7 @@ static ty_status bad_count(dataset_ahead *a, const made_sample *made, ty_error *
     return TY_OK;
 }
 
-/* Until an entry is made, by this thread if none has begun. With the lock. */
+/* Waits until an entry is decoded, by this thread if none has begun. With the lock. */
 static void entry_wait(dataset_ahead *a, entry *e)
 {
     if (e->state == ENTRY_WANTED) {
@@ -279,7 +279,7 @@ ty_status dataset_ahead_take(dataset_ahead *a, uint64_t sample, float *input, in
         a->dataset->convert(a->dataset, made->bytes, input);
     if (status == TY_OK && label != NULL)
         *label = made->label;
-    if (e != NULL) { /* it was not given away meanwhile: only this thread expects */
+    if (e != NULL) { /* its entry was not reused meanwhile: only this thread expects */
         pthread_mutex_lock(&a->lock);
         e->state = ENTRY_FREE;
         pthread_mutex_unlock(&a->lock);

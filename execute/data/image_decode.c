@@ -46,8 +46,8 @@ static void jpeg_fail(j_common_ptr info)
     longjmp(failure->back, 1);
 }
 
-/* Of data that ends early or is damaged the library makes something, and warns, as it does of
- * oddities that change no pixel. */
+/* The library decodes truncated or damaged data with a warning; it also warns about oddities that
+ * change no pixel. */
 static void jpeg_warn(j_common_ptr info, int level)
 {
     const int code = info->err->msg_code;
@@ -57,7 +57,7 @@ static void jpeg_warn(j_common_ptr info, int level)
         jpeg_fail(info);
 }
 
-/* The smallest of the scales that the library has which still covers the shape. */
+/* The smallest of the library's scales that still covers the shape. */
 static void jpeg_scale(struct jpeg_decompress_struct *info, const image_shape *shape)
 {
     info->scale_num = 1;
@@ -72,7 +72,7 @@ static ty_status jpeg_decode(const unsigned char *bytes, uint64_t length, const 
 {
     struct jpeg_decompress_struct info;
     jpeg_failure failure;
-    volatile ty_status status = TY_OK; /* a jump comes back here */
+    volatile ty_status status = TY_OK; /* longjmp returns here */
 
     memset(&info, 0, sizeof info);
     info.err = jpeg_std_error(&failure.base);
@@ -143,7 +143,7 @@ static ty_status png_decode(const unsigned char *bytes, uint64_t length, const c
 }
 #endif
 
-/* Where pixel `at` of `count` in the middle of `from` comes from, when so many become one. */
+/* Source of pixel `at` of `count` in the middle of `from`, when `scale` pixels become one. */
 static void place_find(uint32_t at, uint32_t count, uint32_t from, double scale, uint32_t *low,
                        uint32_t *high, float *share)
 {

@@ -1,6 +1,6 @@
 /**
  * @file image_decode.h
- * Pixels of a file of JPEG or PNG, in the size a network reads. Internal to execute/.
+ * Pixels of a JPEG or PNG file, in the input size of a model. Internal to execute/.
  */
 #ifndef TY_EXECUTE_IMAGE_DECODE_H
 #define TY_EXECUTE_IMAGE_DECODE_H
@@ -8,15 +8,15 @@
 #include "ty_core.h"
 
 typedef struct image_shape {
-    uint32_t channels, height, width; /* channels 1 or 3: grey, or red, green and blue */
+    uint32_t channels, height, width; /* channels 1 or 3: gray, or red, green and blue */
 } image_shape;
 
-/** Pixels in a file, whatever it claims. */
+/** Most pixels accepted in a file. */
 #define IMAGE_MOST_PIXELS (UINT64_C(1) << 28)
 
 /**
- * Scales an image so that it just covers the shape, linearly between pixels, and takes the middle.
- * @param name what messages call it
+ * Scales an image so that it just covers the shape, linearly between pixels, and crops the middle.
+ * @param name of the image, for messages
  * @param out  [channels][height][width]
  * @return TY_EPARSE: neither format, damaged, or too large; TY_EUNSUPPORTED: built without the
  * format's library; TY_ENOMEM

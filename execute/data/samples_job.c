@@ -1,7 +1,6 @@
 /*
- * Measures how fast samples are read: the same ones again and again, as training reads them, by
- * more and more threads. They are in the system's memory by then, unless they do not fit; the first
- * visit says what the storage lets through.
+ * Measures how fast samples are read: the same ones repeatedly, as in training, with more and more
+ * threads. By then they are in the page cache, if they fit; the first visit measures the storage.
  */
 #include "samples_job.h"
 #include "dataset.h"
@@ -18,7 +17,7 @@ typedef struct samples_reader {
     const ty_job *job;
     const ty_execute_options *options;
     ty_dataset *dataset;
-    float *input; /* one of the two, of a sample */
+    float *input; /* floats or tokens of a sample */
     int32_t *tokens, *labels;
     uint64_t visited; /* samples that are visited, lap by lap */
     ty_samples *found;
@@ -58,7 +57,7 @@ static ty_status prepare(const samples_reader *r, uint32_t threads, ty_error *er
                               error);
 }
 
-/* Each sample once, as many as there is time for: these are visited from then on. */
+/* Visits each sample once, as many as time allows: later visits use these. */
 static ty_status visit_first(samples_reader *r, uint32_t threads, ty_error *error)
 {
     const uint64_t count = ty_dataset_sample_count(r->dataset);
@@ -86,7 +85,7 @@ static ty_status visit_first(samples_reader *r, uint32_t threads, ty_error *erro
     return TY_OK;
 }
 
-/* Whole laps, unless these take too long, timed once as many are under way as will be. */
+/* Visits in full laps, unless these take too long; timed once the pipeline of samples is full. */
 static ty_status visit_again(const samples_reader *r, uint32_t threads, ty_error *error)
 {
     ty_samples_rate *rate = &r->found->rates[r->found->rate_count];
@@ -128,7 +127,7 @@ static ty_status rows_open(samples_reader *r, ty_error *error)
     return TY_OK;
 }
 
-/* 1, 2, 4 and so on, and all cores. */
+/* 1, 2, 4 and so on, then all cores. */
 static uint32_t next_threads(uint32_t threads, uint32_t cores)
 {
     if (threads >= cores)

@@ -1,4 +1,4 @@
-/* Reading tar. */
+/* Reads tar files. */
 #include "tar_entries.h"
 
 #include <stdio.h>
@@ -7,7 +7,7 @@
 
 enum { BLOCK = 512, SIZE_AT = 124, SUM_AT = 148, TYPE_AT = 156, PREFIX_AT = 345 };
 
-/* Octal, or where the first bit is set big-endian; UINT64_MAX: neither, or too large. */
+/* Octal, or big-endian if the first bit is set; UINT64_MAX: invalid, or too large. */
 static uint64_t number_read(const unsigned char *field, uint32_t length)
 {
     uint64_t value = 0;
@@ -53,7 +53,7 @@ static void name_read(const unsigned char *header, char out[TAR_NAME_SIZE])
              (const char *)header + PREFIX_AT, has_prefix ? "/" : "", (const char *)header);
 }
 
-/* "LENGTH path=NAME\n" among the records of a pax header. */
+/* Finds "LENGTH path=NAME\n" among the records of a pax header. */
 static void pax_read(const unsigned char *data, uint64_t length, char out[TAR_NAME_SIZE])
 {
     uint64_t at = 0;

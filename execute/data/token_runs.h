@@ -1,7 +1,7 @@
 /**
  * @file token_runs.h
- * Which tokens of a sequence a rank has, and which of them see which keys under a causal mask:
- * plain arithmetic, the same for the host and for kernels. Internal to execute/.
+ * The tokens of a sequence that a rank has, and the keys that they see under a causal mask: plain
+ * arithmetic, the same for the host and for kernels. Internal to execute/.
  */
 #ifndef TY_EXECUTE_TOKEN_RUNS_H
 #define TY_EXECUTE_TOKEN_RUNS_H
@@ -16,22 +16,22 @@
 
 enum { TOKEN_MOST_RUNS = 2 };
 
-/** `count` runs of `length` tokens, run behind run, from the places `starts` of their sequence on,
- * ascending. Alone a rank has one, of all tokens. */
+/** `count` runs of `length` tokens, one after the other, from the positions `starts` of their
+ * sequence, ascending. Without context parallelism a rank has one run, of all tokens. */
 typedef struct token_runs {
     uint32_t count;
     uint64_t length, starts[TOKEN_MOST_RUNS];
 } token_runs;
 
-/** The place in its sequence of the `token`-th. */
+/** The position in the sequence of the rank's `token`-th token. */
 TOKEN_FUNCTION uint64_t token_place(const token_runs *runs, uint64_t token)
 {
     return token < runs->length ? runs->starts[0] + token /* a division would cost kernels more */
                                 : runs->starts[1] + token - runs->length;
 }
 
-/** The first token that is not before `place`, or as many as there are: the first query that sees
- * the key there. */
+/** The first token that is not before position `place`, or the number of tokens: the first query
+ * that sees the key there. */
 TOKEN_FUNCTION uint64_t token_from(const token_runs *runs, uint64_t place)
 {
     for (uint32_t r = 0; r < runs->count; r++)

@@ -1,5 +1,5 @@
-/* What compressors take, by themselves: on a payload that one rank made for all members. Where the
- * device has memory of its own, they are its own compressors; those that it lacks get no rows. */
+/* Times of compressors without communication: one rank's payload stands for those of all members. A
+ * device with memory of its own runs its own compressors; those that it lacks get no rows. */
 #include "codec.h"
 #include "profile_job.h"
 
@@ -13,14 +13,14 @@ static const double codec_budget_s = 0.01;
 static const uint64_t sides[] = {64, 256, 1024};
 enum { SIDES = sizeof sides / sizeof sides[0] };
 
-/* On the host, or on a device: then arrays are the device's. */
+/* On the host, or on a device: then arrays are in its memory. */
 typedef struct codec_work {
     ty_codec *codec;
     const ty_device_memory *memory; /* NULL: on the host */
     ty_stage_device *device;
     uint32_t phase;
     float *gradients, *source;
-    float *host_source, *touched; /* on the host, wherever the compressor is */
+    float *host_source, *touched; /* on the host, even if the compressor is not */
 } codec_work;
 
 static ty_status encode_run(void *context, ty_error *error)
@@ -43,7 +43,7 @@ static ty_status decode_run(void *context, ty_error *error)
     return TY_OK;
 }
 
-/* What the first member, this one, encoded, as if all had sent the same. */
+/* Copies the payload of the first member, this one, to all, as if all had sent the same. */
 static ty_status gather(const codec_work *work, ty_error *error)
 {
     const ty_collective_options exchange = ty_codec_exchange(work->codec, work->phase);
@@ -59,7 +59,7 @@ static ty_status gather(const codec_work *work, ty_error *error)
     return TY_OK;
 }
 
-/* The gradients that are compressed, where the compressor reads them. */
+/* Copies the gradients to where the compressor reads them. */
 static ty_status source_place(codec_work *work, const float *host, uint64_t elements,
                               ty_error *error)
 {
@@ -70,7 +70,7 @@ static ty_status source_place(codec_work *work, const float *host, uint64_t elem
     return work->memory->write(work->device, work->source, host, elements * sizeof *host, error);
 }
 
-/* As many rows of a square as there is room for, evenly spread; all others are zero. */
+/* Fills `room` rows of a square, evenly spread; all others are zero. */
 static void rows_touch(uint64_t side, uint64_t room, codec_work *work)
 {
     memset(work->touched, 0, side * side * sizeof *work->touched);
@@ -184,8 +184,8 @@ failed:
     return status;
 }
 
-/* How many sizes there are: up to the first that holds all gradients of the workload, since no
- * bucket is larger, and two at least, for the slope that look-ups beyond go on with. */
+/* Number of sizes: up to the first that holds all gradients of the workload, since no bucket is
+ * larger; at least two, for the slope with which look-ups extrapolate. */
 static uint32_t size_count(const ty_workload *workload)
 {
     const uint64_t elements =
@@ -197,12 +197,12 @@ static uint32_t size_count(const ty_workload *workload)
     return count;
 }
 
-/* One compressor among so many ranks. Where a bucket takes a device long, larger ones are left out
- * too. */
+/* One compressor over `ranks` ranks. After a bucket that takes a device long, larger ones are
+ * skipped. */
 static ty_status sizes_time(ty_profiler *p, const ty_compression *kind, uint32_t ranks,
                             const codec_work *work, ty_error *error)
 {
-    static const double long_s = 0.05; /* for what the largest has 16 times the elements of */
+    static const double long_s = 0.05; /* the next size has 16 times the elements */
     const double most_s = work->memory != NULL ? long_s : HUGE_VAL;
     const uint32_t sizes = size_count(p->workload);
     ty_profile *profile = p->profile;
@@ -220,8 +220,8 @@ static ty_status sizes_time(ty_profiler *p, const ty_compression *kind, uint32_t
     return status;
 }
 
-/* Two ranks always, since a gathered payload is what grows; all that were started if more. */
-/* A compressor with each of the ratios or ranks that its row names. */
+/* Always two ranks, since a gathered payload grows with them; also all ranks if there are more. */
+/* A compressor with each of the ratios or factor ranks in its row. */
 static ty_status kind_time(ty_profiler *p, ty_compression_kind kind, uint32_t ranks,
                            codec_work *work, ty_error *error)
 {

@@ -1,4 +1,4 @@
-/* The time of episodes, whole: their steps are too short to be measured alone. */
+/* The time of entire episodes: their steps are too short to be measured alone. */
 #include "profile_job.h"
 #include "scenario.h"
 

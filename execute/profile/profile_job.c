@@ -1,5 +1,5 @@
 /* A profile job from start to file: a list of parts, each measured by all ranks together, with a
- * look at whether anyone was asked to stop before each. */
+ * check for a request to stop before each. */
 #include "profile_job.h"
 
 #include "device_link.h"
@@ -35,7 +35,8 @@ static ty_status transfers_run(ty_profiler *p, uint32_t argument, ty_error *erro
     return ty_profile_transfers(p, error);
 }
 
-/* Rank counts whose collectives are timed: doubling, since look-ups scale between them; and all. */
+/* Rank counts whose collectives are timed: powers of two, since look-ups scale between them; and
+ * all ranks. */
 static uint32_t next_rank_count(uint32_t ranks, uint32_t size)
 {
     if (ranks >= size)
@@ -62,7 +63,7 @@ static uint32_t parts_list(const ty_job *job, uint32_t size, bool has_device, pa
     }
     parts[count++] = (part){parts_run, 0, "optimizer and machine"};
     parts[count++] = (part){codecs_run, 0, "compression"};
-    if (has_device) /* whose memory travels in other ways: see docs/guides/train-on-gpus.md */
+    if (has_device) /* its memory uses other links: see docs/guides/train-on-gpus.md */
         return count;
     parts[count++] = (part){transfers_run, 0, "transfers"};
     for (i = 2; i <= size; i = next_rank_count(i, size))
@@ -70,7 +71,7 @@ static uint32_t parts_list(const ty_job *job, uint32_t size, bool has_device, pa
     return count;
 }
 
-/* Ranks that shared a device would each measure half of it. All ranks, also one that opened none.
+/* Ranks that share a device would each measure half of it. On all ranks, even one without a device.
  */
 static ty_status device_check(const ty_profiler *p, const ty_stage_device *device, ty_error *error)
 {
@@ -133,8 +134,8 @@ static ty_status describe(ty_profiler *p, ty_error *error)
     return TY_OK;
 }
 
-/* What a rank has of the network at a micro-batch size, in bytes; TY_ENOMEM where the system
- * already says that there is no room for it. */
+/* Bytes of the model on a rank at a micro-batch size; TY_ENOMEM if the system already reports too
+ * little memory. */
 static ty_status stage_bytes(const ty_profiler *p, uint32_t micro_batch, double *bytes,
                              ty_error *error)
 {
@@ -150,8 +151,8 @@ static ty_status stage_bytes(const ty_profiler *p, uint32_t micro_batch, double 
     return TY_OK;
 }
 
-/* The system hands out memory that it does not have, and ends who uses it: so the largest
- * micro-batch is refused before. A device with memory of its own refuses by itself. */
+/* The system overcommits memory and kills processes that use it, so this refuses the largest
+ * micro-batch first. A device with memory of its own refuses by itself. */
 static ty_status memory_check(const ty_profiler *p, ty_error *error)
 {
     const double all = (double)ty_machine_memory_bytes();
@@ -160,7 +161,7 @@ static ty_status memory_check(const ty_profiler *p, ty_error *error)
     ty_status status;
 
     if (p->backend->memory != NULL || p->workload->learning == TY_LEARNING_EVOLUTION)
-        return TY_OK; /* the members of a population play one after the other */
+        return TY_OK; /* the members of a population run one after the other */
     for (uint32_t i = 0; i < p->job->micro_batch_count; i++)
         if (p->job->micro_batches[i] > largest)
             largest = p->job->micro_batches[i];
@@ -224,7 +225,7 @@ cleanup:
     return status;
 }
 
-/* Who needs any profile rather than a good one, as most tests do, asks for haste. */
+/* A caller that needs any profile rather than a precise one, like most tests, requests haste. */
 static double haste_of_environment(void)
 {
     const char *asked = getenv("TRAINYARD_PROFILE_HASTE");

@@ -1,4 +1,4 @@
-/* Layers and optimizer steps are timed inside whole passes over the network, in its order, so that
+/* Layers and optimizer steps are timed inside full passes over the model, in its order, so that
  * each finds the caches as its predecessor leaves them. */
 #include "dataset.h"
 #include "profile_job.h"
@@ -10,7 +10,7 @@ enum { MAX_PASSES = 400, MIN_PASSES = 5, WARM_PASSES = 2 };
 static const double budget_s = 0.6;       /* 1 % noise on the median of passes of a few ms */
 static const double longest_budget_s = 2; /* for slow passes */
 enum { AIM_PASSES = 20 };
-/* Gradients are mostly added to, as in training. */
+/* Most passes add to gradients, as in training. */
 enum { MICRO_BATCHES = 4 };
 
 typedef struct layer_samples {
@@ -20,7 +20,7 @@ typedef struct layer_samples {
     float *optimizer_state;                   /* of a backend that leaves updates to the host */
 } layer_samples;
 
-/* Indices of a table as data have them. */
+/* Indices of a table, distributed as in real data. */
 static void indices_fill(const ty_workload *w, const ty_layer *bag, uint32_t micro_batch,
                          float *input)
 {
@@ -80,8 +80,8 @@ static ty_status update_layer(const ty_profiler *p, ty_stage_device *device, lay
     return TY_OK;
 }
 
-/* Whether there is anything to do for the layer's weights: an update, or the second part of
- * backward, which a layer that borrows another's matrix has, too. */
+/* Whether the layer's weights need work: an update, or the second part of backward, which a layer
+ * that shares another's matrix has, too. */
 static bool has_third(const ty_profiler *p, const layer_samples *samples, uint32_t layer)
 {
     const ty_layer *l = &p->workload->layers[layer];
@@ -89,7 +89,7 @@ static bool has_third(const ty_profiler *p, const layer_samples *samples, uint32
     return l->parameter_bytes > 0 || (samples->is_split && l->tied_to != TY_NO_LAYER);
 }
 
-/* Forward, backward and updates, or, of backward in two parts, forward and these. */
+/* Forward, backward and updates; or forward and both parts of backward. */
 static ty_status pass_time(const ty_profiler *p, ty_stage_device *device, layer_samples *samples,
                            uint32_t pass, ty_error *error)
 {
@@ -121,8 +121,8 @@ static ty_status pass_time(const ty_profiler *p, ty_stage_device *device, layer_
     return TY_OK;
 }
 
-/* A device that records passes does so the second time that it meets one, of each slot, first of a
- * step or not. */
+/* A device that records passes does so when it meets one for the second time, separately for each
+ * slot and for the first micro-batch of a step. */
 static uint32_t warm_passes(const ty_profiler *p)
 {
     return ty_profiler_has_clock(p) ? 2 * MICRO_BATCHES : WARM_PASSES;
@@ -150,7 +150,7 @@ static ty_status passes_time(const ty_profiler *p, ty_stage_device *device, laye
     for (i = 1; i < MAX_PASSES && (i < MIN_PASSES || ty_now_s() < end_s); i++)
         TY_TRY(pass_time(p, device, samples, i, error));
     samples->pass_count = i;
-    /* Ranks with fast passes keep their cores busy until the slower ones have all theirs. */
+    /* Ranks with fast passes keep their cores busy until the slower ones have finished. */
     while (ty_now_s() < end_s)
         TY_TRY(pass_time(p, device, samples, i - 1, error));
     return TY_OK;
@@ -196,7 +196,7 @@ static ty_status rows_add(ty_profiler *p, uint32_t micro_batch, const double *me
                 continue;
             row.forward_s += medians[2 * (size_t)other];
             row.backward_s += medians[2 * (size_t)other + 1];
-            /* A part is a difference of clocks: of next to nothing it may be less than none. */
+            /* A part is a difference of clocks: a very short one may come out negative. */
             row.input_s += fmax(0, parts[2 * (size_t)other]);
             row.weight_s += fmax(0, parts[2 * (size_t)other + 1]);
             alike++;
@@ -251,8 +251,8 @@ done:
     return status;
 }
 
-/* Of one layer after the other. @param second [2 * layers]: forward, or first part, and backward,
- * or second part. @param updates [layers], or NULL */
+/* Medians, layer by layer. @param second [2 * layers]: forward, or first part, and backward, or
+ * second part. @param updates [layers], or NULL */
 static ty_status samples_reduce(const ty_profiler *p, const layer_samples *samples, double *pairs,
                                 double *updates, ty_error *error)
 {
@@ -326,8 +326,8 @@ cleanup:
     return status;
 }
 
-/* Backward in two parts is measured where that does not change what the whole of it takes: on the
- * CPU backend it keeps more in memory, which caches feel. */
+/* Backward in two parts is measured only if that does not change the time of all of it: on the CPU
+ * backend it stores more in memory, which affects caches. */
 ty_status ty_profile_layers(ty_profiler *p, uint32_t micro_batch, ty_error *error)
 {
     const uint32_t count = p->workload->layer_count;

@@ -1,5 +1,5 @@
-/* Transfers and collectives between the ranks that were started, with the same state machines and
- * the same sleeping as training has. */
+/* Send/recv and collectives between the started ranks, with the same state machines and the same
+ * sleeping as in training. */
 #include "profile_job.h"
 
 #include <time.h>
@@ -20,8 +20,8 @@ static double cpu_now_s(void)
     return (double)now.tv_sec + (double)now.tv_nsec * 1e-9;
 }
 
-/* How often to repeat what the first call took so long for, alike on all members: the mean over
- * them has the same bits on each. Calls of seconds, on slow networks, vary little. */
+/* Repetitions after a first call of `first_s`, the same on all members: the mean over them has the
+ * same bits on each. Calls of seconds, on slow networks, vary little. */
 static ty_status repetitions_agree(const ty_profiler *p, uint32_t members, double first_s,
                                    uint32_t *count, ty_error *error)
 {
@@ -48,7 +48,7 @@ static ty_status repetitions_agree(const ty_profiler *p, uint32_t members, doubl
     return status;
 }
 
-/* There and back once. */
+/* One round trip. */
 static ty_status round_trip(ty_transport *transport, char *buffer, uint64_t bytes, ty_error *error)
 {
     const uint32_t peer = 1 - transport->rank;
@@ -65,7 +65,7 @@ done:
     return status;
 }
 
-/* Half of there and back. */
+/* Half of a round trip. */
 static ty_status transfer_time(const ty_profiler *p, char *buffer, uint64_t bytes, double *seconds,
                                double *cpu_s, ty_error *error)
 {

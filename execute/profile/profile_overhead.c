@@ -1,13 +1,13 @@
-/* What an instruction costs beyond the work it does, from the interpreter itself: the gaps between
- * passes that follow each other without anything to wait for, on one rank of its own; and, where
- * the device tells the time of passes itself, what the host takes to have one done there. */
+/* Overhead per instruction, from the interpreter itself: the gaps between passes that follow each
+ * other without waiting, on a single rank. If the device times passes by its own clock, also the
+ * host's time to launch one there. */
 #include "interpreter.h"
 #include "profile_job.h"
 
 enum { MICRO_BATCHES = 4, GAPS = 2 * MICRO_BATCHES - 1, MAX_STEPS = 50, MIN_STEPS = 2 };
 static const double overhead_budget_s = 0.1;
 
-/* Forward and backward of one micro-batch after the other. */
+/* A program of forward and backward of one micro-batch after the other. */
 static ty_status program_make(const ty_plan *plan, ty_program **out, ty_error *error)
 {
     ty_program *program = NULL;
@@ -31,7 +31,7 @@ cleanup:
     return status;
 }
 
-/* Events come in the order they ended, which for one stream is the program's. */
+/* Events are in the order in which they ended, which for one stream is the program's. */
 static double median_gap(const ty_interpreter *interpreter)
 {
     double gaps[MAX_STEPS * GAPS];
@@ -88,7 +88,7 @@ cleanup:
     return status;
 }
 
-/* Forwards of the whole network, by the host's clock less by the device's. */
+/* Forwards of the entire model: time by the host's clock minus time by the device's. */
 static ty_status host_time(const ty_profiler *p, double *seconds, ty_error *error)
 {
     const uint32_t micro_batch = p->job->micro_batches[0];

@@ -1,4 +1,4 @@
-/* What is neither a layer nor a message: rates of the machine, batch assembly. */
+/* Figures other than layers and messages: rates of the host or device, batch assembly. */
 #include "dnnl_wrap.h"
 #include "profile_job.h"
 
@@ -7,7 +7,7 @@
 #include <string.h>
 
 enum { MAX_SAMPLES = 400, MIN_SAMPLES = 5 };
-static const double shortest_sample_s = 20e-6; /* a thousand times what reading the clock takes */
+static const double shortest_sample_s = 20e-6; /* a thousand times the time to read the clock */
 static const double part_budget_s = 0.04;
 
 /* ---- Measuring --------------------------------------------------------------------------- */
@@ -193,7 +193,7 @@ cleanup:
 /* On a device of its own memory: as large as it takes to fill it, which is found out by doubling.
  */
 enum { LEAST_SIDE = 128, MOST_SIDE = 8192, LEAST_COPY = 1 << 20, MOST_COPY = 256 << 20 };
-static const double filled_s = 2e-3; /* what takes longer has filled the device */
+static const double filled_s = 2e-3; /* longer work has filled the device */
 
 typedef struct device_work {
     const ty_device_memory *memory;
@@ -217,7 +217,7 @@ static ty_status device_copy_run(void *context, ty_error *error)
     return work->memory->copy(work->device, work->buffers[1], work->buffers[0], work->bytes, error);
 }
 
-/* `least` bytes, or as many more times two as fill the device; seconds of the last. */
+/* Doubles the size from `least` until it fills the device; seconds of the last. */
 static ty_status doubling_time(const ty_profiler *p, device_work *work, ty_work *run,
                                uint32_t count, double *seconds, ty_error *error)
 {
@@ -312,8 +312,8 @@ static ty_status load_run(void *context, ty_error *error)
     return status;
 }
 
-/* Without the data set there is nothing to time and the figure stays 0: layers and network can be
- * measured on a machine that has no data yet. */
+/* Without the data set there is nothing to time and the figure stays 0: layers and the network can
+ * be measured on a host that has no data yet. */
 static ty_status load_time(ty_profiler *p, ty_error *error)
 {
     const ty_workload *w = p->workload;
@@ -334,7 +334,7 @@ static ty_status load_time(ty_profiler *p, ty_error *error)
     }
     if (ty_dataset_open(w, p->job->data, false, &dataset, NULL) == TY_OK) {
         work.dataset = dataset;
-        ty_dataset_fill(dataset); /* as it is after a training's first steps */
+        ty_dataset_fill(dataset); /* as after the first steps of training */
         TY_CHECK(ty_measure(p, NULL, load_run, &work, part_budget_s, &seconds, error), status,
                  cleanup);
     }

@@ -1,4 +1,4 @@
-/* A job on one rank: checks, training in stretches between evaluations, results. */
+/* A job on one rank: checks, training between evaluations, results. */
 #include "checkpoint.h"
 #include "profile_job.h"
 #include "results.h"
@@ -26,16 +26,16 @@ typedef struct training {
     weights *initial;               /* until the interpreter is open; NULL: those of the seed */
     ty_interpreter *interpreter;
     ty_progress progress;
-    ty_checkpoint_place place; /* that it goes on from */
+    ty_checkpoint_place place; /* that it resumes from */
     uint32_t start;            /* steps done when this run began */
-    uint32_t saved;            /* step of the newest checkpoint of ours; `start` without */
+    uint32_t saved;            /* step of this run's newest checkpoint; `start` without */
     int lock;                  /* on the folder for checkpoints; -1: another rank has it, or none */
     bool is_warned;            /* of a loss that diverges */
-    bool is_finished;          /* by an earlier run, whose result is still there */
+    bool is_finished;          /* by an earlier run, whose result still exists */
     double origin_s;
-    double stretch_started_s; /* of the steps under way */
+    double stretch_started_s; /* of the current steps */
     ty_run *run;              /* wall time and evaluations so far */
-    ty_error unsaved;         /* why there is no checkpoint, or are no weights, of these steps */
+    ty_error unsaved;         /* why there is no checkpoint, or no weights, of these steps */
 } training;
 
 /* ---- Checks and set-up ------------------------------------------------------------------- */
@@ -61,7 +61,7 @@ static ty_status job_check(const ty_job *job, const ty_transport *transport, ty_
     return ty_program_check(job->plan, job->program, "program", error);
 }
 
-/* What a backend that only takes time cannot give. */
+/* Features of a job that a timed backend does not support. */
 static ty_status timed_check(const ty_job *job, const ty_device_backend *backend, ty_error *error)
 {
     const char *what = NULL;
@@ -86,7 +86,7 @@ static ty_status timed_check(const ty_job *job, const ty_device_backend *backend
                    what);
 }
 
-/* What the backend makes of the job, before anything is opened. */
+/* Whether the backend supports the job, before anything is opened. */
 static ty_status backend_check(const ty_job *job, const ty_device_backend *backend, ty_error *error)
 {
     if (backend->is_timed)
@@ -99,8 +99,8 @@ static ty_status backend_check(const ty_job *job, const ty_device_backend *backe
     return TY_OK;
 }
 
-/* Whether the loss of the last of `done` steps is DIVERGED times the first. A loss may be negative
- * in reinforcement learning, where nothing follows from it. */
+/* Whether the loss of the last of `done` steps is DIVERGED times the first. In reinforcement
+ * learning a loss may be negative, which means nothing. */
 static bool diverges(const training *t, uint32_t done)
 {
     const double *losses = ty_interpreter_losses(t->interpreter);
@@ -154,7 +154,7 @@ static ty_status start_find(training *t, ty_error *error)
     return TY_OK;
 }
 
-/* Warm-up is recorded too: nobody knows yet whether the run outlasts it. */
+/* Warm-up is recorded too, because the run may end within it. */
 static uint32_t recorded_steps(const training *t)
 {
     const uint64_t most = (uint64_t)t->job->warmup_steps + t->job->timeline_steps;
@@ -165,8 +165,8 @@ static uint32_t recorded_steps(const training *t)
     return left < most ? left : (uint32_t)most;
 }
 
-/* The steps of the timeline, now that it is known how many this run did. One that ended within its
- * warm-up warms up for a quarter of what it did. */
+/* The steps of the timeline, once the number of this run's steps is known. A run that ended within
+ * its warm-up counts a quarter of its steps as warm-up. */
 static ty_recorded_steps window_find(const training *t)
 {
     const ty_job *job = t->job;
@@ -181,7 +181,7 @@ static ty_recorded_steps window_find(const training *t)
     return window;
 }
 
-/* What can be known to fail at the end fails here. On rank 0, which writes. */
+/* Checks, before training, that all outputs can be written. On rank 0, which writes them. */
 static ty_status places_try(training *t, ty_error *error)
 {
     const ty_job *job = t->job;
@@ -195,18 +195,18 @@ static ty_status places_try(training *t, ty_error *error)
     return ty_file_try(job->output, error);
 }
 
-/* Cores per rank that no rank has, as far as this one can tell. */
+/* Unused cores per rank, as far as this rank can tell. */
 static long spare_cores(const training *t)
 {
     return sysconf(_SC_NPROCESSORS_ONLN) / (long)t->transport->size - 1;
 }
 
-/* Threads that make samples while this rank computes: of the spare cores, and two at least, for the
- * time that passes wait for others: one decodes while the other waits for storage. */
+/* Threads that decode samples while this rank computes: the spare cores, and at least two, which
+ * run while passes wait for other ranks: one decodes while the other waits for storage. */
 static ty_reading reading_of(const training *t)
 {
     const long least = 2, most = 8, spare = spare_cores(t);
-    const uint32_t ahead = 4; /* micro-batches: this one, the next, and what lies between */
+    const uint32_t ahead = 4; /* micro-batches: this one, the next, and those between */
 
     return (ty_reading){.bad_samples = t->job->bad_samples,
                         .threads = (uint32_t)(spare > most    ? most
@@ -241,7 +241,7 @@ static ty_status training_prepare(training *t, ty_error *error)
         return TY_OK;
     TY_CHECK(ty_device_backend_find(job->backend, t->transport->size == 1, &backend, error), status,
              done);
-    if (!backend->is_timed) /* which computes nothing */
+    if (!backend->is_timed) /* a timed one computes nothing */
         TY_CHECK(ty_job_precision(job, &precision, error), status, done);
     TY_CHECK(backend_check(job, backend, error), status, done);
     pipeline_rank =
@@ -305,7 +305,7 @@ static void training_free(training *t)
 
 /* ---- Training ---------------------------------------------------------------------------- */
 
-/* Steps after which something other than a step comes next. */
+/* Steps until the next evaluation, checkpoint or end. */
 static uint32_t stretch_end(const ty_job *job, uint32_t done)
 {
     uint32_t end = job->steps;
@@ -321,7 +321,7 @@ static uint32_t stretch_end(const ty_job *job, uint32_t done)
     return end;
 }
 
-/* The loss is no number any more. */
+/* The loss is no longer finite. */
 static ty_status diverged(const training *t, ty_error *error)
 {
     char what[sizeof error->message];
@@ -373,7 +373,7 @@ static ty_status checkpoint(training *t, ty_error *error)
     return status;
 }
 
-/* Interrupted, with all steps ended that were under way: they need not be lost. */
+/* Interrupted after all current steps have ended: saves them. */
 static ty_status interrupted(training *t, ty_error *error)
 {
     ty_error unsaved = {0};
@@ -388,7 +388,7 @@ static ty_status interrupted(training *t, ty_error *error)
     return ty_fail(error, TY_EINTERRUPTED, "%.100s; saved in %.100s", stopped, t->job->checkpoint);
 }
 
-/* One of a training that diverges would replace the last good one. */
+/* A checkpoint of diverging training would replace the last good one. */
 static bool is_checkpoint_due(const training *t, uint32_t done, bool is_reached)
 {
     const ty_job *job = t->job;
@@ -430,13 +430,13 @@ static ty_status train(training *t, ty_error *error)
             (done == job->steps || (job->evaluate_every > 0 && done % job->evaluate_every == 0)))
             TY_CHECK(evaluate(t, &is_reached, error), status, done);
         if (is_checkpoint_due(t, done, is_reached) && checkpoint(t, &t->unsaved) != TY_OK)
-            break; /* the last one is as it was; the result is of the steps until here */
+            break; /* the last one is unchanged; the result has the steps until here */
     }
 done:
     return status;
 }
 
-/* Of all ranks, for the last word. */
+/* Sums the skipped samples of all ranks, for the final message. */
 static ty_status skipped_sum(training *t, ty_error *error)
 {
     if (t->job->bad_samples == 0)
@@ -506,8 +506,8 @@ static void progress_end(training *t)
     ty_progress_finish(&t->progress, note);
 }
 
-/* A checkpoint or weights that have no room cost no result: one that was written is kept, whatever
- * else failed. @param is_cut whether it is of a run that did not get to its end */
+/* A full disk for a checkpoint or weights must not cost the result: once written, it is kept,
+ * whatever else failed. @param is_cut whether the run did not reach its end */
 static ty_status result_make(const training *t, bool is_cut, ty_error *error)
 {
     const ty_error *unsaved = &t->unsaved;
@@ -516,7 +516,7 @@ static ty_status result_make(const training *t, bool is_cut, ty_error *error)
     ty_status status = ty_results_save(t->job, t->interpreter, t->transport, window_find(t),
                                        t->origin_s, t->run, &is_written, error);
 
-    /* An unwritable output is rank 0's failure but everyone's result. */
+    /* An unwritable output is rank 0's failure, but all ranks return it. */
     status = ty_transport_agree(t->transport, status, error);
     if (t->options->is_kept != NULL)
         *t->options->is_kept =
@@ -531,9 +531,9 @@ static ty_status result_make(const training *t, bool is_cut, ty_error *error)
     return ty_fail(error, unsaved->status, "%.200s; %.200s", unsaved->message, why);
 }
 
-/* What an interrupted run measured is a result too, of fewer steps. Where it cannot be written, the
- * run is as interrupted as it was. A launcher that was told to end gives its ranks a second at
- * most, which is for the checkpoint. */
+/* The measurements of an interrupted run are a result too, of fewer steps. If it cannot be written,
+ * the run still returns as interrupted. A launcher that is terminated gives its ranks at most a
+ * second, which is for the checkpoint. */
 static void measured_keep(training *t)
 {
     const bool is_ended = t->options->stop != NULL && *t->options->stop == SIGTERM;
@@ -546,7 +546,7 @@ static void measured_keep(training *t)
     (void)result_make(t, true, &unwritten);
 }
 
-/* All that was asked for was done by an earlier run: its result once more. */
+/* An earlier run completed the job: writes its result again. */
 static ty_status give_again(const training *t, ty_error *error)
 {
     ty_progress progress;
@@ -564,7 +564,8 @@ done:
     return status;
 }
 
-/* A server's whole run; and back among the others, who train without it. */
+/* A parameter server's entire run. Afterwards it rejoins the other ranks, which train without it.
+ */
 static ty_status serve(const training *t, ty_error *error)
 {
     const ty_status status = ty_serve(t->job->plan, t->job->program, t->transport, error);
@@ -573,13 +574,13 @@ static ty_status serve(const training *t, ty_error *error)
     return status;
 }
 
-/* However the run went. */
+/* Ends the servers, whatever the run's status. */
 static ty_status servers_dismiss(const training *t, ty_status status, ty_error *error)
 {
     if (t->transport->rank != 0 || t->transport->is_broken)
         return status;
     if (status != TY_OK)
-        error = NULL; /* it has what happened before */
+        error = NULL; /* it has the earlier failure */
     const ty_status told = ty_servers_tell(t->job->plan, t->transport, 0, 0, error);
     return status != TY_OK ? status : told;
 }
@@ -672,7 +673,7 @@ static void *local_main(void *argument)
     return NULL;
 }
 
-/* The failure of a rank on its own account, before those of ranks that it left alone. */
+/* The first failure that is a rank's own; failures of ranks that waited for it come after. */
 static const local_rank *first_failure(const local_rank *ranks, uint32_t count)
 {
     const local_rank *found = NULL;

@@ -1,4 +1,4 @@
-/* What the machine and the libraries call themselves. */
+/* Names and versions of the host and the libraries. */
 #include "machine.h"
 
 #include <dnnl.h>
@@ -9,7 +9,7 @@
 #include <time.h>
 #include <unistd.h>
 
-/* The first line of a file that starts with `key`, without the key and the line's end. */
+/* The first line of a file that starts with `key`, without the key and the newline. */
 static bool line_of(const char *path, const char *key, char *out, size_t size)
 {
     FILE *file = fopen(path, "r");

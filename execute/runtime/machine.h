@@ -1,5 +1,4 @@
-/* What the machine and the libraries call themselves, for runs and profiles. Internal to execute/.
- */
+/* Names and versions of the host and the libraries, for runs and profiles. Internal to execute/. */
 #ifndef TY_EXECUTE_MACHINE_H
 #define TY_EXECUTE_MACHINE_H
 
@@ -7,16 +6,16 @@
 
 /** "hostname, processor model"; free with ty_free, as the others. */
 ty_status ty_machine_name(char **out, ty_error *error) TY_MUST_CHECK;
-/** "oneDNN 2.6.3, Open MPI v4.1.4", and what of the latter the ranks of a host do without: ",
- * shared memory". */
+/** "oneDNN 2.6.3, Open MPI v4.1.4", with ", shared memory" if ranks of a host use that instead of
+ * MPI. */
 ty_status ty_machine_versions(const ty_transport *transport, char **out,
                               ty_error *error) TY_MUST_CHECK;
-/** Now, "2024-05-31T12:00:00Z". */
+/** The current time, "2024-05-31T12:00:00Z". */
 ty_status ty_machine_date(char **out, ty_error *error) TY_MUST_CHECK;
-/** Cores this process may use, and the machine's memory. */
+/** Cores this process may use, and the host's memory. */
 uint32_t ty_machine_cores(void);
 uint64_t ty_machine_memory_bytes(void);
-/** The largest resident set this process has had. */
+/** The largest resident set of this process so far. */
 uint64_t ty_machine_peak_memory_bytes(void);
 
 /** Equal on ranks whose ty_now_s is the same clock. */

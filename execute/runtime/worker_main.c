@@ -1,4 +1,4 @@
-/* trainyard-worker: one rank of a job. Everything it knows comes from the job file. */
+/* trainyard-worker: one rank of a job. All its inputs come from the job file. */
 #include "transport.h"
 #include "ty_execute.h"
 #include "worker_sign.h"
@@ -31,14 +31,14 @@ static const char usage[] =
     "folder\n"
     "for checkpoints, saved)\n";
 
-static volatile sig_atomic_t stop_requested; /* signal handlers have no other way to tell */
+static volatile sig_atomic_t stop_requested; /* the only way to report from a signal handler */
 
 static void on_signal(int signal)
 {
     stop_requested = signal;
 }
 
-/* SIGUSR1 is what mpirun passes on to its ranks without ending them. */
+/* mpirun forwards SIGUSR1 to its ranks without ending them. */
 static void signals_catch(void)
 {
     struct sigaction action = {0};
@@ -59,7 +59,7 @@ static void *parent_watch(void *parent)
     _exit(EXIT_FAILURE);
 }
 
-/* A rank whose launcher was killed has nobody left who would end it: it ends by itself. */
+/* A rank whose launcher was killed ends by itself, because no other process would end it. */
 static void end_with_launcher(void)
 {
     static pid_t parent; /* for as long as the process */
@@ -69,7 +69,7 @@ static void end_with_launcher(void)
     if (getenv("OMPI_COMM_WORLD_RANK") == NULL && getenv("PMIX_RANK") == NULL)
         return;
     parent = getppid();
-    sigfillset(&all); /* signals are the main thread's */
+    sigfillset(&all); /* only the main thread handles signals */
     pthread_sigmask(SIG_SETMASK, &all, &before);
     if (pthread_create(&thread, NULL, parent_watch, &parent) == 0)
         pthread_detach(thread);
@@ -107,7 +107,7 @@ static int exit_code(ty_status status)
     return EXIT_FAILURE;
 }
 
-/* A failure all ranks share is told once; one of a single rank by that rank. */
+/* One rank prints a failure that all share; a rank that failed alone prints its own. */
 static void failure_print(const ty_transport *transport, const ty_error *error)
 {
     if (transport->rank == 0 || transport->is_broken)
@@ -118,9 +118,9 @@ static void failure_print(const ty_transport *transport, const ty_error *error)
 }
 
 /* ---- The end of MPI ----
- * Open MPI 4.1 crashes in MPI_Finalize now and then, where its progress thread still works with
- * what is being taken apart: at one end of a process in some thousand on a busy machine. All ranks
- * have met before, and all that a run has to say is said, so it is over as it was. */
+ * Open MPI 4.1 sometimes crashes in MPI_Finalize, because its progress thread still uses data that
+ * is being freed: about once per thousand processes on a busy host. All ranks have passed a barrier
+ * before, and the run's output is complete, so the run's status stays as it was. */
 
 static volatile sig_atomic_t final_code;
 
@@ -136,7 +136,7 @@ static void transport_end(ty_transport *transport, int code)
     enum { CRASHES = sizeof crashes / sizeof *crashes };
     struct sigaction action = {0}, before[CRASHES];
 
-    if (transport->is_broken) { /* which ends the others, and does not come back */
+    if (transport->is_broken) { /* ends the other ranks and does not return */
         transport->close(transport);
         return;
     }
@@ -167,7 +167,7 @@ static int run(const char *path, FILE *progress)
         ty_worker_sign(TY_WORKER_SAID);
         return EXIT_FAILURE;
     }
-    signals_catch(); /* MPI may have put its own in place */
+    signals_catch(); /* MPI may have installed its own */
     status = ty_job_load(path, &job, &error);
     status = ty_transport_agree(transport, status, &error);
     if (status == TY_OK) {

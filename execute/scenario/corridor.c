@@ -6,7 +6,7 @@
 #include <math.h>
 
 static const double half_width = 1.0;
-static const double farthest = 4.0;  /* that it sees */
+static const double farthest = 4.0;  /* distance that it sees */
 static const double look_step = 0.1; /* along a ray */
 static const double first_x = -5.0, point_distance = 0.04;
 
@@ -25,7 +25,7 @@ void corridor_begin(corridor *c, uint64_t seed)
     }
     for (uint32_t i = 0; i < CORRIDOR_POINTS; i++) {
         const double x = first_x + i * point_distance;
-        const double eased = x <= 0 ? 0 : x >= 4 ? 1 : x / 4; /* straight behind the start */
+        const double eased = x <= 0 ? 0 : x >= 4 ? 1 : x / 4; /* straight before the start */
 
         c->middle[i] = (float)(eased * (amplitudes[0] * sin(rates[0] * x + phases[0]) +
                                         amplitudes[1] * sin(rates[1] * x + phases[1])));
@@ -34,7 +34,7 @@ void corridor_begin(corridor *c, uint64_t seed)
     c->steps = c->touches = 0;
 }
 
-/* The corridor goes on straight at its ends. */
+/* The corridor continues straight at its ends. */
 static double middle_at(const corridor *c, double x)
 {
     const double at = (x - first_x) / point_distance;
@@ -84,11 +84,11 @@ double corridor_score(const corridor *c)
 
 /* ---- The data set -------------------------------------------------------------------------- */
 
-/* Each sample is what a robot sees; its label is the action of a driver. The driver turns to the
+/* Each sample is a robot's view; its label is the action of a driver. The driver turns to the
  * side with more room, except that a tenth of its actions are random: it also has to see how to
  * turn back. */
 enum { DRIVE_STEPS = 300, DRIVES = 200, TEST_DRIVES = 20, WANDER_STEPS = 3, WANDER_EVERY = 30 };
-static const float enough_room = 0.3f; /* more on one side than on the other, of all its rays */
+static const float enough_room = 0.3f; /* difference between the sides, over all its rays */
 
 static uint32_t steered(const float *rays)
 {
@@ -99,7 +99,7 @@ static uint32_t steered(const float *rays)
     return more_left > enough_room ? 2 : more_left < -enough_room ? 0 : 1;
 }
 
-/* Distances are kept as bytes, as a cheap sensor gives them. */
+/* Distances are stored as bytes, like those of a cheap sensor. */
 static void drive(uint64_t seed, unsigned char *inputs, unsigned char *labels)
 {
     corridor c;

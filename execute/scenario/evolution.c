@@ -1,9 +1,9 @@
-/* Evolution strategies: a population plays, its scores are exchanged, and every replica moves its
- * copy of the shared parameters by the noise of all members.
+/* Evolution strategies: the members of a population run episodes, replicas all-gather the scores,
+ * and every replica moves its copy of the shared parameters by the noise of all members.
  *
  * Source: Salimans et al., "Evolution Strategies as a Scalable Alternative to Reinforcement
  * Learning", arXiv:1703.03864: algorithm 2, with mirrored members (2n and 2n + 1 have opposite
- * noise) and scores replaced by their centered ranks (section 2). All members of a step play in the
+ * noise) and scores replaced by their centered ranks (section 2). All members of a step run in the
  * same corridor, another one in each step. */
 #include "dataset.h"
 #include "init.h"
@@ -11,7 +11,7 @@
 
 #include <string.h>
 
-/* A member as replicas exchange it. */
+/* A member's entry in the all-gather of scores. */
 typedef struct member_score {
     float score;
     uint32_t seed; /* of its noise; the lowest bit is its sign */
@@ -48,7 +48,7 @@ static ty_status start(scenario_run *run, ty_error *error)
     return ty_check_memory(run->played != NULL && run->weights != NULL, error);
 }
 
-/* Nothing: a member begins its episode in its forward. */
+/* Loads nothing: a member begins its episode in its forward. */
 static ty_status load(scenario_run *run, const ty_instruction *load, uint32_t step, uint32_t slot,
                       ty_error *error)
 {
@@ -57,7 +57,7 @@ static ty_status load(scenario_run *run, const ty_instruction *load, uint32_t st
 }
 
 /* The score of a member by its place in the batch. Scores are stored by replica, each replica's
- * micro-batches one after the other, so that a replica has its share of an all-gather. */
+ * micro-batches one after the other, so that a replica has its shard of an all-gather. */
 static member_score *score_of(const scenario_run *run, uint64_t member)
 {
     const ty_plan *plan = run->plan;
@@ -132,8 +132,8 @@ static float signed_rank(const scenario_run *run, const member_score *score)
     return score->seed % 2 == 0 ? rank : -rank;
 }
 
-/* -1 / (count deviation) sum of rank x sign x noise, in the order of members: whichever replica
- * played them, all replicas compute the same sum. */
+/* -1 / (count deviation) sum of rank x sign x noise, in the order of members, so that all replicas
+ * compute the same sum. */
 static void gradient(const scenario_run *run, uint64_t offset, uint64_t parameters,
                      float *gradients)
 {

@@ -1,10 +1,10 @@
-/* A policy that plays episodes; see scenario.h. */
+/* A policy that runs episodes; see scenario.h. */
 #include "dataset.h"
 #include "scenario.h"
 
 #include <string.h>
 
-/* Seeds of tests have a key of their own, as those of evolution.c and reinforcement.c. */
+/* Seeds of tests have a key of their own, like those of evolution.c and reinforcement.c. */
 enum { TEST_KEY = 3 };
 
 uint64_t scenario_test_corridor(uint32_t n)

@@ -1,10 +1,10 @@
-/* Reinforcement learning: who plays episodes, how episodes reach the learners, and how weights
- * reach the actors (ty_plan.h, "Actors").
+/* Reinforcement learning: actors run episodes and send them to the learners, which send weights
+ * back (ty_plan.h, "Actors").
  *
  * Actions are drawn from the softmax of the policy's scores. The reward of an action is the
- * distance of the robot along x less the penalty for a touch, in units of corridor_score. The
+ * distance of the robot along x minus the penalty for a touch, in units of corridor_score. The
  * return of a step is the mean of its own and all later rewards, each weighted EPISODE_DISCOUNT
- * times as the one before. The advantage is the return less the mean over all steps of the
+ * times the one before. The advantage is the return minus the mean over all steps of the
  * micro-batch, in standard deviations. By Williams (1992, section 3), a baseline that does not
  * depend on a single action leaves the direction of the gradient unchanged. The mean of a
  * micro-batch hardly depends on one. */
@@ -29,7 +29,7 @@ double episode_draw(uint64_t seed, uint32_t step, uint64_t episode, uint32_t t)
 
 /* ---- Episodes ------------------------------------------------------------------------------ */
 
-/* A micro-batch's, in one piece of count * ty_workload_episode_bytes. */
+/* A micro-batch's episodes, in one block of count * ty_workload_episode_bytes. */
 typedef struct episodes {
     uint32_t count, steps;
     float *seen;       /* [count][steps][CORRIDOR_RAYS] */
@@ -62,7 +62,7 @@ static uint32_t drawn(const float *scores, double at)
     return a;
 }
 
-/* From rewards, in place. */
+/* Computes advantages from rewards, in place. */
 static void find_advantages(const episodes *e)
 {
     const uint64_t all = (uint64_t)e->count * e->steps;
@@ -82,14 +82,14 @@ static void find_advantages(const episodes *e)
         mean += (double)e->advantages[i] / (double)all;
     for (uint64_t i = 0; i < all; i++)
         square += ((double)e->advantages[i] - mean) * ((double)e->advantages[i] - mean);
-    for (uint64_t i = 0; i < all; i++) /* without a difference there is nothing to learn */
+    for (uint64_t i = 0; i < all; i++) /* equal returns teach nothing */
         e->advantages[i] =
             square > 0 ? (float)(((double)e->advantages[i] - mean) / sqrt(square / (double)all))
                        : 0.0f;
 }
 
-/* Plays episodes [first, first + p->count) of a step's batch. All follows from the seed, the step,
- * the number of an episode and the player's weights. */
+/* Runs episodes [first, first + p->count) of a step's batch. They depend only on the seed, the
+ * step, the index of an episode and the player's weights. */
 static ty_status episodes_play(const player *p, uint64_t seed, uint32_t step, uint64_t first,
                                const episodes *out, ty_error *error)
 {
@@ -131,7 +131,7 @@ static ty_status play(const player *p, uint32_t n, void *memory, ty_error *error
     return episodes_play(p, 1, n, 0, &batch, error);
 }
 
-/* ---- A rank's ------------------------------------------------------------------------------ */
+/* ---- A rank's data ------------------------------------------------------------------------- */
 
 static bool is_actor(const scenario_run *run)
 {
@@ -173,7 +173,7 @@ static ty_status start(scenario_run *run, ty_error *error)
     return TY_OK;
 }
 
-/* Of several messages with weights each is a part: the learner's part among those of the actor. */
+/* Each of several messages with weights has a part: the learner's part of the actor's weights. */
 static void *buffer(const scenario_run *run, const ty_instruction *transfer, uint32_t slot,
                     uint32_t step)
 {
@@ -194,7 +194,7 @@ static void begin(const scenario_run *run, uint32_t step)
            run->parameter_count * sizeof(float));
 }
 
-/* Weights that leave are set aside: the next update may come while they are sent. */
+/* Copies weights before they are sent: the next update may come while they are in transit. */
 static void updated(const scenario_run *run, uint32_t index, uint32_t step)
 {
     const ty_bucket *bucket = &run->plan->buckets[index];

@@ -1,4 +1,4 @@
-/* Which scenario a workload has, and the test of a policy; see scenario.h. */
+/* The scenario of a workload, and the test of a policy; see scenario.h. */
 #include "scenario.h"
 
 const scenario *scenario_of(const ty_workload *workload, bool is_timed)

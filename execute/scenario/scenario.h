@@ -1,12 +1,11 @@
 /**
  * @file scenario.h
- * Workloads that learn otherwise than by gradients of a data set: teacher.c, evolution.c and
+ * Workloads that do not learn only from gradients of a data set: teacher.c, evolution.c and
  * reinforcement.c. Internal to execute/.
  *
- * A scenario is a table of hooks, which the interpreter calls where the table has one. Hooks know
- * the rank only by its scenario_run. Common code of those that play episodes in corridors
- * (corridor.h) is in player.c, which runs a policy in several corridors at once, and in scenario.c,
- * which tests it.
+ * A scenario is a table of hooks, which the interpreter calls if they are not NULL. Hooks see the
+ * rank only through its scenario_run. Scenarios with episodes in corridors (corridor.h) share
+ * player.c, which runs a policy in several corridors at once, and scenario.c, which tests it.
  */
 #ifndef TY_EXECUTE_SCENARIO_H
 #define TY_EXECUTE_SCENARIO_H
@@ -25,16 +24,17 @@ typedef struct player {
     corridor *robots;      /* [count] */
 } player;
 
-/** @return TY_EUNSUPPORTED, TY_EINVAL: the workload has episodes that the worker cannot play */
+/** @return TY_EUNSUPPORTED, TY_EINVAL: the workload has episodes that the worker cannot run */
 ty_status player_check(const ty_workload *workload, ty_error *error) TY_MUST_CHECK;
 /** @param options of a stage of the workload; with its micro-batch size as the count */
 ty_status player_open(const ty_device_backend *backend, ty_stage_options options, player *out,
                       ty_error *error) TY_MUST_CHECK;
 void player_close(player *player);
-/** One pass of the policy over what each robot sees. @param scores [out] [count][actions] */
+/** One pass of the policy over each robot's view. @param scores [out] [count][actions] */
 ty_status player_look(const player *player, const float **scores, ty_error *error) TY_MUST_CHECK;
 uint32_t player_likeliest(const float *scores);
-/** Takes robots that have begun to the end of their episodes, by the likeliest action each time. */
+/** Runs robots that have begun to the end of their episodes, with the most likely action each time.
+ */
 ty_status player_run(const player *player, ty_error *error) TY_MUST_CHECK;
 
 typedef struct scenario scenario;
@@ -45,7 +45,7 @@ typedef struct scenario_run {
     const ty_plan *plan;
     const ty_device_backend *backend;
     uint32_t position, replica;
-    uint32_t slots, window;  /* micro-batches, and steps, whose data is kept at once */
+    uint32_t slots, window;  /* micro-batches, and steps, whose data is stored at once */
     ty_stage_device *device; /* the stage's */
     player player; /* its device is the stage's, except on learners of reinforcement learning */
     uint64_t parameter_count;
@@ -53,7 +53,7 @@ typedef struct scenario_run {
     float *weights; /* reinforcement: weights in transit; evolution: shared weights, then noise */
 } scenario_run;
 
-/** Part of a pass in the loss of its step. */
+/** A pass's summand of the loss of its step. */
 typedef struct scenario_loss {
     double sum, count;
 } scenario_loss;
@@ -61,13 +61,13 @@ typedef struct scenario_loss {
 struct scenario {
     /** Allocates the rest of the run's data. The player's device may become the stage's. */
     ty_status (*start)(scenario_run *run, ty_error *error);
-    /** A load; NULL: a batch of the data set. */
+    /** Runs a load; NULL: a batch of the data set. */
     ty_status (*load)(scenario_run *run, const ty_instruction *load, uint32_t step, uint32_t slot,
                       ty_error *error);
     /** A sample of the data set, after it was loaded. Either pointer may be NULL. */
     void (*view)(const scenario_run *run, const ty_dataset *dataset, uint64_t position,
                  bool has_label, float *input, int32_t *labels);
-    /** A forward, in place of the device's. */
+    /** Runs a forward, instead of the device's. */
     ty_status (*forward)(scenario_run *run, const ty_instruction *forward, uint32_t step,
                          uint32_t slot, scenario_loss *loss, ty_error *error);
     /** The buffer of a send or receive. */
@@ -77,31 +77,31 @@ struct scenario {
     void (*begin)(const scenario_run *run, uint32_t step);
     /** After the update of a bucket. */
     void (*updated)(const scenario_run *run, uint32_t bucket, uint32_t step);
-    /** The collective of a bucket in place of the all-reduce of gradients, and the gradients of
+    /** The collective of a bucket instead of the all-reduce of gradients, and the gradients of
      * parameters [offset, offset + count) that follow from it. */
     void (*exchange)(const scenario_run *run, ty_collective_options *options);
     void (*gradient)(const scenario_run *run, uint64_t offset, uint64_t count, float *gradients);
-    /** The n-th call of those that a profile times; NULL: nothing is played. @param memory for
+    /** The n-th call that a profile times; NULL: there are no episodes. @param memory for
      * parameters and for episodes */
     ty_status (*play)(const player *player, uint32_t n, void *memory, ty_error *error);
 };
 
 extern const scenario evolution, reinforcement, teacher;
-/** Without any hook where the workload learns from a data set, or no scenario computes. */
+/** Has no hooks if the workload learns from a data set, or the backend is timed. */
 const scenario *scenario_of(const ty_workload *workload, bool is_timed);
-/** Whether episodes take the place of a data set. */
+/** Whether episodes replace the data set. */
 bool scenario_plays(const scenario_run *run);
 
 /** Opens the player of a stage whose device would be opened with `options`, if the scenario has
- * one. `run` has everything up to the window. */
+ * one. `run` has all members up to the window set. */
 ty_status scenario_start(scenario_run *run, const ty_stage_options *options,
                          ty_error *error) TY_MUST_CHECK;
-/** Before the stage's device is closed. @return whether this closed it */
+/** Call it before the stage's device is closed. @return whether this closed it */
 bool scenario_close(scenario_run *run);
 /** Copies the weights of a learner to its own player, if it has one. */
 void scenario_weights_take(scenario_run *run);
-/** Adds this rank's part of a test, in corridors of no training step: losses are 1 - score, correct
- * are episodes without a touch. */
+/** Adds this rank's results of a test, in corridors of no training step: losses are 1 - score,
+ * correct are episodes without a touch. */
 ty_status scenario_test(scenario_run *run, double *loss_sum, double *correct, double *count,
                         ty_error *error) TY_MUST_CHECK;
 

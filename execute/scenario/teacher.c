@@ -2,7 +2,7 @@
 #include "dataset.h"
 #include "scenario.h"
 
-/* Views are displaced, and a label that must not be seen is hidden. */
+/* Displaces views, and hides a label that must not be seen. */
 static void view(const scenario_run *run, const ty_dataset *dataset, uint64_t position,
                  bool has_label, float *input, int32_t *labels)
 {

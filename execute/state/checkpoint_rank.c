@@ -41,7 +41,7 @@ typedef struct sections {
     bool has_failed;
 } sections;
 
-/* ---- What the state is ------------------------------------------------------------------- */
+/* ---- The state --------------------------------------------------------------------------- */
 
 static void add_on(sections *s, ty_stage_device *device, void *data, uint64_t bytes,
                    bool is_weights)
@@ -61,7 +61,7 @@ static void add_on(sections *s, ty_stage_device *device, void *data, uint64_t by
             (section){data, bytes, is_weights, s->memory != NULL ? device : NULL};
 }
 
-/* Of the host. */
+/* Host memory. */
 static void add(sections *s, void *data, uint64_t bytes)
 {
     add_on(s, NULL, data, bytes, false);
