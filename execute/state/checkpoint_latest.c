@@ -179,11 +179,11 @@ static ty_status latest_check(const ty_json *root, const ty_plan *plan, uint32_t
     TY_CHECK(ty_plan_state_digest(plan, &state, error), status, done);
     is_own = strcmp(own.hex, found.plan.hex) == 0;
     if (!is_own && strcmp(state.hex, found.state.hex) != 0) {
-        status = ty_json_fail(
-            root, error,
-            "a checkpoint of this very plan (\"%s\", %u stage replicas), or of one "
-            "that differs in its batch alone, not one of another (\"%s\", %u)",
-            plan->strategy, ty_plan_stage_replica_count(plan), found.strategy, found.rank_count);
+        status = ty_json_fail(root, error,
+                              "a checkpoint of this very plan (\"%s\", %u ranks), or of one "
+                              "that differs in its batch alone, not one of another (\"%s\", %u)",
+                              plan->strategy, ty_plan_rank_count(plan), found.strategy,
+                              found.rank_count);
         goto done;
     }
     if (found.step > steps) {
@@ -194,9 +194,8 @@ static ty_status latest_check(const ty_json *root, const ty_plan *plan, uint32_t
     if (!is_own)
         TY_CHECK(source_find(root, &found, plan, rank, &source, error), status, done);
     if (source >= found.rank_count) {
-        status =
-            ty_json_fail(root, error, "files of more than %u stage replicas, among them number %u",
-                         found.rank_count, source);
+        status = ty_json_fail(root, error, "files of more than %u ranks, among them number %u",
+                              found.rank_count, source);
         goto done;
     }
     *out = (ty_checkpoint_place){.plan = found.plan,
