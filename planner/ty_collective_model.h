@@ -221,15 +221,16 @@ typedef struct ty_exchange_time {
 /**
  * Reduce-scatter inside each host, all-reduce of the shards across hosts (among ranks of the same
  * local index), all-gather inside: Horovod's HOROVOD_HIERARCHICAL_ALLREDUCE (Sergeev and Del Balso,
- * arXiv:1802.05799; horovod/common/ops/nccl_operations.cc). Rings in each phase: 2 (g-1) a_host + 2
- * (N-1) a_rail + 2 (g-1)/g S/B_host + 2 (N-1)/N (S/g)/B_rail
+ * arXiv:1802.05799; horovod/common/ops/nccl_operations.cc). Rings in each phase:
+ *   2 (g-1) a_host + 2 (N-1) a_rail + 2 (g-1)/g S/B_host + 2 (N-1)/N (S/g)/B_rail
  */
 ty_exchange_time ty_hierarchical_all_reduce(const ty_exchange_links *links, double bytes);
 /**
  * BigDL's all-reduce over Spark's block manager: every task reads its slice of the gradient from
  * all others, sums it, and then reads all slices of the result (Dai et al., arXiv:1804.05839,
- * section 3.3, algorithm 2). These are two all-to-all rounds: 2 a + 2 max((g-1)/n S/B_host, (n-g)/n
- * S/B_rail, S/B_exchange) The launch of two Spark jobs is not included.
+ * section 3.3, algorithm 2). These are two all-to-all rounds:
+ *   2 a + 2 max((g-1)/n S/B_host, (n-g)/n S/B_rail, S/B_exchange)
+ * The launch of two Spark jobs is not included.
  */
 ty_exchange_time ty_block_manager_all_reduce(const ty_exchange_links *links, double bytes);
 
@@ -243,16 +244,15 @@ typedef struct ty_parameter_servers {
     uint32_t workers, servers;
     double worker_bytes_per_s, server_bytes_per_s; /* of each one's network link */
     double latency_s;
-    double
-        largest_share; /* dedicated: fraction of the bytes on the server with most; 0: 1/servers */
+    double largest_share; /* dedicated: fraction on the server with most; 0: 1/servers */
 } ty_parameter_servers;
 /**
  * Push of the gradient and pull of the weights, one after the other, each server with an equal
  * share, or at most `largest_share` (Li et al., OSDI 2014; the bounds as in Jiang et al., BytePS,
- * OSDI 2020, section 2.2). With W workers and P servers, each way takes the longest of dedicated:
- * S/B_worker, W/P S/B_server (W times the largest share where they are unequal) co-located: the
- * busiest host's bytes, sent as a worker or received as a server: (W-1)/P S/B, and S/B for a host
- * without a server.
+ * OSDI 2020, section 2.2). With W workers and P servers, each way takes the longest of
+ *   dedicated: S/B_worker, W/P S/B_server (W times the largest share if they are unequal)
+ *   co-located: the busiest host's bytes, sent as a worker or received as a server: (W-1)/P S/B,
+ *   and S/B for a host without a server.
  * @return TY_EINVAL: no workers, no servers, more co-located servers than workers, a largest share
  * less than 1/servers or more than 1
  */

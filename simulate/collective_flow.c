@@ -1,5 +1,5 @@
-/* Collectives as flows: all bytes of an edge of the pattern at once, but round by round in trees.
- * */
+/* Collectives as flows: all bytes of an edge of the pattern at once,
+ * but round by round in trees. */
 #include "walk.h"
 
 #include "ty_base.h"

@@ -34,8 +34,8 @@ void ty_engine_spawn(const char *name, sg_host_t host, void (*code)(void *), voi
 /** Runs until all actors have returned or are in deadlock. */
 void ty_engine_run(void);
 
-/* The rest is for actors. Only one actor runs at a time: between two of these calls no other runs.
- * */
+/* The rest is for actors. Only one actor runs at a time: between two of
+ * these calls no other runs. */
 
 /** Simulated seconds since the start. */
 double ty_engine_clock(void);

@@ -493,8 +493,8 @@ static uint32_t dedicated(const ty_pattern *p, uint32_t member, const ty_instruc
     return count;
 }
 
-/* Rounds inside the host, then across: one message of each kind represents all rounds of that kind.
- * */
+/* Rounds inside the host, then across: one message of each kind
+ * represents all rounds of that kind. */
 static uint32_t all_to_all(const ty_pattern *p, uint32_t member, const ty_instruction_cost *cost,
                            ty_strand *out)
 {

@@ -225,8 +225,8 @@ static ty_status join(joined *j, ty_error *error)
         }
         TY_TRY(add_program(j, tenant, error));
         TY_TRY(add_parallel(j, tenant, error));
-        /* Stage replicas are on the hosts of their new devices; their cores are those of the costs.
-         * */
+        /* Stage replicas are on the hosts of their new devices; their
+         * cores are those of the costs. */
         for (uint32_t r = 0; r < ty_plan_stage_replica_count(tenant->plan); r++) {
             const uint32_t device =
                 ty_plan_device_of_replica(tenant->plan, r) + tenant->first_device;

@@ -1,9 +1,8 @@
 /*
  * Deep gradient compression: Lin et al., ICLR 2018. Momentum is applied before elements are
- * selected
- * ("momentum correction"), and velocities of sent elements are reset ("factor masking"). Each
- * member clips its own gradient to 1 / sqrt(members) of the norm. The share that is sent falls from
- * a quarter to its final value over the warm-up.
+ * selected ("momentum correction"), and velocities of sent elements are reset ("factor masking").
+ * Each member clips its own gradient to 1 / sqrt(members) of the norm. The share that is sent falls
+ * from a quarter to its final value over the warm-up.
  */
 #include "codec_kinds.h"
 

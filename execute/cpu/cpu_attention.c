@@ -21,7 +21,7 @@
 
 typedef struct attention {
     uint64_t batch, length, rows; /* of queries: rows = batch * length */
-    uint64_t keys;                /* of a whole sequence */
+    uint64_t keys;                /* of an unsharded sequence */
     uint64_t key_rows;            /* of this rank's tokens, in all samples */
     token_runs runs;              /* positions of the queries in their sequence */
     uint64_t features, heads, kv_heads, head_size;

@@ -182,7 +182,7 @@ void cpu_to_pieces(const ty_stage_device *stage, const stage_pieces *pieces, con
 void cpu_from_pieces(const ty_stage_device *stage, const stage_pieces *pieces, const void *message,
                      void *whole);
 
-/* ---- Expert-parallel ranks (cpu_experts.c) ---- */
+/* ---- Expert parallelism (cpu_experts.c) ---- */
 
 /** The copies of tokens that a MoE layer's experts process, rows of `features`. Copies of a rank's
  * own tokens are ordered by expert, over all ranks. Copies for its own experts are ordered by
@@ -214,7 +214,7 @@ void cpu_softmax_rows(uint64_t rows, uint64_t keys, uint64_t stride, bool is_cau
 /** dp becomes p (dp - sum(p dp)): the gradient of the softmax's input. */
 void cpu_softmax_gradient(uint64_t rows, uint64_t keys, uint64_t stride, const float *p, float *dp);
 
-/* ---- Rotary positions (cpu_rotary.c) ---- */
+/* ---- Rotary position embeddings (cpu_rotary.c) ---- */
 
 /** Rows [batch][length] that begin with the heads' numbers, and their rotation. */
 typedef struct cpu_rotary {
@@ -276,7 +276,7 @@ void cpu_sum(uint64_t count, const float *a, const float *b, float *y);
 double cpu_sum_of_squares(uint64_t count, const float *x);
 /** to (+)= from. */
 void cpu_accumulate(uint64_t count, const float *from, bool adds, float *to);
-/** to += share row. */
+/** to += share * row. */
 void cpu_add_row(uint64_t count, float share, const float *row, float *to);
 
 /** Linear map over rows: y = x W^T + b; bias may be NULL. */

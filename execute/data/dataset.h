@@ -24,11 +24,11 @@ struct ty_dataset {
     unsigned char *labels; /* owned, or NULL */
     uint64_t stride;       /* text: tokens from one window to the next */
     uint64_t first;      /* synthetic: number of the first sample; text: first token of the part */
-    double sample_bytes; /* as stored, where all have as many; 0: `stored_bytes` knows, or nothing
+    double sample_bytes; /* stored size, if all have the same; 0: see `stored_bytes`, or nothing
                             is stored */
-    double data_bytes;   /* stored by all of them, where they share it; 0: they do not */
+    double data_bytes;   /* stored size of all samples if they overlap; 0: they do not */
     double (*stored_bytes)(const ty_dataset *dataset, uint64_t sample);
-    /* One of the two. A sample that lies in memory: */
+    /* One of the two. A sample that is in memory: */
     void (*sample)(const ty_dataset *dataset, uint64_t sample, float *input, int32_t *tokens,
                    int32_t *labels);
     void (*fill)(const ty_dataset *dataset); /* NULL: nothing is cached */

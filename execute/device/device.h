@@ -41,7 +41,7 @@ typedef struct ty_parallel_exchange {
                                 TP, CP or EP rank */
     ty_collective_kind kind; /* all-reduce, reduce-scatter, all-gather or all-to-all */
     ty_element element;
-    void *data; /* the device's, where the backend has memory of its own */
+    void *data; /* device memory, if the backend has memory of its own */
     uint64_t count;
     const uint64_t *sent_counts,
         *received_counts; /* of an all-to-all with unequal counts, else NULL */
@@ -77,7 +77,7 @@ typedef struct ty_parallel_group {
     uint32_t cp_size, cp_rank; /* likewise */
     uint32_t ep_size, ep_rank; /* likewise */
     ty_table_shard tables;     /* how they are sharded over expert-parallel ranks */
-    /** Called by the thread of the passes. Returns when the data is there. */
+    /** Called by the thread of the passes. Returns when the data is complete. */
     ty_status (*exchange)(void *context, const ty_parallel_exchange *exchange, ty_error *error);
     /**
      * Adds the collective to the pass that `stage` is recording; called by all ranks alike.
@@ -226,7 +226,7 @@ typedef struct ty_device_memory {
     /**
      * ty_optimizer_step on a slice that no current pass reads, with the selected gradients; the
      * state is the backend's. Under fp16 these are first divided by the factor of `scale_loss`.
-     * @param is_finite [out] false: a gradient overflowed and the slice was left as it is
+     * @param is_finite [out] false: a gradient overflowed and the slice is unchanged
      */
     ty_status (*update)(ty_stage_device *stage, const ty_optimizer *optimizer, uint64_t step,
                         uint64_t offset, uint64_t count, bool *is_finite, ty_error *error);
@@ -243,7 +243,7 @@ typedef struct ty_device_memory {
     ty_status (*link_check)(ty_stage_device *stage, ty_error *error);
     /** Link between devices that bypasses host memory. Collective: all ranks call it together. */
     ty_status (*link_open)(const ty_link_options *options, ty_device_link **out, ty_error *error);
-    /** Which device the stage is on. */
+    /** The stage's device. */
     ty_device_identity (*identity)(const ty_stage_device *stage);
     /** "NVIDIA H100, CUDA 13.0, cuDNN 9.19, NCCL 2.28": for the run's record. */
     const char *(*describe)(const ty_stage_device *stage);
@@ -352,8 +352,8 @@ typedef struct ty_device_backend {
     /** Passes compute this set of gradients from now on, and updates in device memory read it;
      * set 0 at first. Called by the thread of the passes. NULL if a backend has only one. */
     void (*select_gradients)(ty_stage_device *stage, uint32_t set);
-    /** Slice of a range of layers in those arrays, without the tied matrix and, where there are
-     * expert-parallel ranks, without experts. */
+    /** Slice of a range of layers in those arrays, without the tied matrix and, with
+     * expert parallelism, without experts. */
     void (*slice)(const ty_stage_device *stage, uint32_t first_layer, uint32_t layer_count,
                   uint64_t *offset, uint64_t *count);
     /** Marks a slice, of any of those arrays, as not read before it is written: its memory may be
@@ -386,7 +386,7 @@ typedef struct ty_device_backend {
 } ty_device_backend;
 
 /**
- * "cpu", "replay", or "cuda": a plugin (backends.c) that is loaded when it is first asked for.
+ * "cpu", "replay", or "cuda": a plugin (backends.c) that is loaded at its first request.
  * @param is_alone whether the run has one rank, whose kernels may be loaded when they are needed
  * @return TY_EUNSUPPORTED: no such backend, the plugin is missing, or there is no GPU.
  */

@@ -6,7 +6,7 @@
 #include <pthread.h>
 #include <unistd.h>
 
-/* The finaliser of SplitMix64 (Steele, Lea and Flood, "Fast splittable pseudorandom number
+/* The finalizer of SplitMix64 (Steele, Lea and Flood, "Fast splittable pseudorandom number
  * generators", OOPSLA 2014): stream `key`, element i is mix(key + i * gamma). */
 static const uint64_t gamma_step = 0x9e3779b97f4a7c15u;
 

@@ -49,12 +49,13 @@ typedef struct stage_value {
     uint32_t data_of;     /* the value whose memory it uses; itself if its own */
     uint32_t gradient_of; /* likewise for gradients */
     bool needs_gradient;
-    bool becomes_gradient; /* in its own memory: the node that makes the gradient reads it last */
-    bool is_kept;          /* per slot even if the stage is recomputed */
-    bool crosses;          /* set at the root of its gradient: it is in a message */
-    bool gets_gradient;    /* likewise: backward begins with its gradient from the next stage */
-    bool is_private;       /* one reader, which may overwrite it */
-    bool is_inside;        /* of a node, which computes and uses it in tiles: has no memory */
+    bool
+        becomes_gradient; /* in its own memory: the node that computes the gradient reads it last */
+    bool is_kept;         /* per slot even if the stage is recomputed */
+    bool crosses;         /* set at the root of its gradient: it is in a message */
+    bool gets_gradient;   /* likewise: backward begins with its gradient from the next stage */
+    bool is_private;      /* one reader, which may overwrite it */
+    bool is_inside;       /* of a node, which computes and uses it in tiles: has no memory */
     /* The only segment that uses its data, and its gradient, by root; or STAGE_NO_SEGMENT. */
     uint32_t segment, gradient_segment;
     void **data;     /* [slots] */
@@ -75,7 +76,7 @@ typedef struct stage_crossing {
 /** One message for all tensors that cross a cut, one after the other. */
 typedef struct stage_cut {
     uint32_t count;
-    stage_crossing *tensors; /* [count], by the layers that make them */
+    stage_crossing *tensors; /* [count], in the order of the layers that compute them */
     uint64_t numbers, gradient_numbers;
     uint32_t number_bytes;
     void **data;     /* [slots]; NULL without tensors */
@@ -158,7 +159,7 @@ struct stage_kind {
     ty_status (*build)(ty_stage_device *stage, stage_node *node, ty_error *error);
     ty_status (*forward)(ty_stage_device *stage, const stage_node *node, uint32_t slot,
                          ty_error *error);
-    /** Forward from `kept` on; only where build has set kept_bytes. */
+    /** Forward from `kept` on; only if build has set kept_bytes. */
     ty_status (*again)(ty_stage_device *stage, const stage_node *node, uint32_t slot,
                        ty_error *error);
     ty_status (*backward)(ty_stage_device *stage, const stage_node *node, uint32_t slot,

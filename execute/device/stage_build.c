@@ -200,7 +200,7 @@ static ty_status lower_layer(stage_lowering *low, uint32_t index, ty_error *erro
     ty_stage_device *stage = low->stage;
     const ty_layer *layer = &low->workload->layers[index];
     const stage_kind *kind = stage->backend->kinds[layer->kind];
-    const bool is_flatten = ty_layer_row_of(layer)->is_view; /* reads any order, makes planes */
+    const bool is_flatten = ty_layer_row_of(layer)->is_view; /* reads any order, writes planes */
     const ty_shape shape = tp_shape(&stage->options, index);
     const uint32_t at = place_of(low, index), count = input_count_of(layer);
     uint32_t *inputs = ty_alloc(count, sizeof *inputs);

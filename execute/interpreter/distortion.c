@@ -7,7 +7,7 @@
 #include "interpreter_buckets.h"
 #include "interpreter_watches.h"
 
-/* As often as the gradient noise. */
+/* Steps, the same as for gradient noise. */
 enum { DISTORTION_INTERVAL = 16 };
 
 typedef struct probe {

@@ -14,7 +14,7 @@
 
 /* ---- Opening ----------------------------------------------------------------------------- */
 
-/* 2^16, as in torch.amp.GradScaler; only fp16 asks for it. */
+/* 2^16, as in torch.amp.GradScaler; only fp16 uses it. */
 static const double initial_loss_scale = 65536;
 
 static ty_status streams_make(ty_interpreter *in, ty_error *error)
@@ -230,7 +230,7 @@ static ty_status device_open(ty_interpreter *in, virtual_stage_state *virtual_st
     }
     in->scenario.device = in->virtual_stages->device;
     if (in->memory != NULL)
-        return TY_OK; /* the backend keeps it */
+        return TY_OK; /* the backend stores it */
     virtual_stage->optimizer_state = ty_alloc_large(backend->parameter_count(virtual_stage->device),
                                                     in->state_count * sizeof(float));
     if (virtual_stage->optimizer_state == NULL)

@@ -23,7 +23,7 @@ typedef struct ty_interpreter_options {
     const ty_program *program;
     const ty_device_backend *backend;
     const ty_dataset *dataset; /* of the first and last stage; else NULL */
-    bool has_spare_core;       /* that an input thread may use */
+    bool has_spare_core;       /* for an input thread */
     /* [pipeline rank][instruction], of a timed backend: times of instructions other than messages
      */
     double *const *instruction_s;
@@ -31,7 +31,7 @@ typedef struct ty_interpreter_options {
     const ty_weights *weights; /* initial weights; NULL: the seed's */
     ty_transport *transport;
     uint32_t steps;                          /* in all, and the length of `losses` */
-    uint32_t first_recorded, recorded_steps; /* steps whose events are kept */
+    uint32_t first_recorded, recorded_steps; /* steps whose events are recorded */
     bool is_deterministic;                   /* see ty_stage_options */
     bool measure_distortion;                 /* of lossy compressors, on the host */
     const volatile sig_atomic_t *stop;       /* not 0: the user asked to stop; may be NULL */
@@ -70,7 +70,7 @@ ty_status ty_interpreter_evaluate(ty_interpreter *interpreter, const ty_dataset 
 
 /**
  * The gradients of the last step, of all layers in workload order, into one file on rank 0:
- * [uint64 layer, uint64 count, float...] in the machine's byte order. Between runs, on all ranks.
+ * [uint64 layer, uint64 count, float...] in the host's byte order. Between runs, on all ranks.
  */
 ty_status ty_interpreter_save_gradients(ty_interpreter *interpreter, const char *path,
                                         ty_error *error) TY_MUST_CHECK;

@@ -46,7 +46,7 @@ exchange_kind interpreter_exchange_kind(const ty_interpreter *interpreter, uint3
 /* The optimizer's step on a bucket. By the thread whose instructions no other rank waits for. */
 ty_status interpreter_update(ty_interpreter *interpreter, uint32_t bucket, uint32_t step,
                              ty_error *error) TY_MUST_CHECK;
-/* Gradients of a step are their own where those of others are still under way. */
+/* Selects the step's set of gradients, if those of other steps are still in use. */
 void interpreter_gradients_select(const ty_interpreter *interpreter,
                                   const virtual_stage_state *virtual_stage, uint32_t step);
 

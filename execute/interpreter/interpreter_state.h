@@ -59,7 +59,7 @@ typedef struct slot_state {
 typedef struct virtual_stage_state {
     uint32_t stage; /* of the plan */
     ty_stage_device *device;
-    float *optimizer_state;  /* NULL: the device keeps it */
+    float *optimizer_state;  /* NULL: the device stores it */
     uint32_t version_count;  /* weight versions */
     bool sends_gradient;     /* a parameter before the stage is trained */
     uint32_t first_backward; /* the micro-batch whose backward overwrites the gradients */
@@ -100,7 +100,7 @@ struct ty_interpreter {
     ty_interpreter_options options;
     scenario_run scenario;
     uint32_t stage_replica, replica_rank, pipeline_rank,
-        replica;                                /* stage replica in the plan, this rank in it */
+        replica;                                /* `replica`: index among those of its stages */
     process_group groups[TY_PARALLELISM_COUNT]; /* this rank's group of each kind */
     whole_sample sample;
     const ty_stage_program *program;

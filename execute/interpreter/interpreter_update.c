@@ -3,7 +3,7 @@
 
 #include <string.h>
 
-/* Gradients of a step are their own where those of others are still under way. */
+/* Selects the step's set of gradients, if those of other steps are still in use. */
 void interpreter_gradients_select(const ty_interpreter *in,
                                   const virtual_stage_state *virtual_stage, uint32_t step)
 {

@@ -79,7 +79,7 @@ static ty_status client_receive(serving *s, uint32_t rank, bool *is_moved, ty_er
     return TY_OK;
 }
 
-/* In the order of ranks, so that equal summands make equal bits. */
+/* In the order of ranks, so that equal summands give equal bits. */
 static void client_add(serving *s, uint32_t rank)
 {
     client *c = &s->clients[rank];

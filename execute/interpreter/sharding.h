@@ -8,7 +8,7 @@
 /* Finds this rank's shard of a bucket, and whether a gathered bucket must be kept for a step. */
 void interpreter_share_find(const ty_interpreter *interpreter, uint32_t bucket);
 /* The parameters of a stage that this rank keeps, ascending: all except other ranks' shards.
- * @param out room as interpreter_kept_room makes it; @return how many */
+ * @param out room as interpreter_kept_room makes it; @return their number */
 uint32_t interpreter_kept_ranges(const ty_interpreter *interpreter,
                                  const virtual_stage_state *virtual_stage, ty_parameter_range *out);
 ty_parameter_range *interpreter_kept_room(const ty_interpreter *interpreter); /* or NULL */
@@ -44,7 +44,7 @@ float *interpreter_bucket_gradients(const ty_interpreter *interpreter, const buc
 ty_status interpreter_gather_begin(ty_interpreter *interpreter, const bucket_state *bucket,
                                    uint32_t tag, ty_collective_options *out,
                                    ty_error *error) TY_MUST_CHECK;
-/* After it: passes find them. */
+/* Ends it: passes find the weights. */
 ty_status interpreter_gather_end(ty_interpreter *interpreter, const bucket_state *bucket,
                                  ty_error *error) TY_MUST_CHECK;
 /* All ranks, between runs: gathers all weights for passes, unless interpreter_forward_alone gathers

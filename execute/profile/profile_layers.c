@@ -176,7 +176,7 @@ ty_status ty_profile_row_add(ty_profile *profile, const ty_layer_time *row, ty_e
     return TY_OK;
 }
 
-/* Layers of one signature make one row: the mean of their medians. */
+/* Layers of one signature have one row: the mean of their medians. */
 static ty_status rows_add(ty_profiler *p, uint32_t micro_batch, const double *medians,
                           const double *parts, char **names, ty_error *error)
 {

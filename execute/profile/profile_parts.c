@@ -128,7 +128,7 @@ static ty_status no_memory(ty_error *error)
     return ty_fail(error, TY_ENOMEM, "out of memory for a profile");
 }
 
-/* ---- Rates of the machine: one product of matrices, one copy ---- */
+/* ---- Rates: one product of matrices, one copy ---- */
 
 enum { MATRIX_SIDE = 768, COPY_BYTES = 64 << 20 };
 static const double rate_budget_s = 0.2;

@@ -5,11 +5,12 @@
  *     DIR/latest.json           trainyard.checkpoint/2: plan, ranks, step, folder of the newest one
  *     DIR/step-N/rank-R         state of rank R after N steps
  *
- * A rank's file is a header and sections, each with its SHA-256, in the host's byte order: losses
- * so far, and for each of its stages all weight versions, optimizer states, statistics and the
- * residuals of compressors; only its own shard of a sharded bucket. The next samples follow from
- * the samples so far, which latest.json counts. latest.json has a digest of each rank's header and
- * sections, and one of itself, so that any changed bit of a checkpoint is detected.
+ * A rank's file is a header and sections, each with its SHA-256, in the host's byte order. Sections
+ * hold the losses so far, and for each of the rank's stages all weight versions, optimizer states,
+ * statistics and the residuals of compressors; only its own shard of a sharded bucket. The next
+ * samples follow from the samples so far, which latest.json counts. latest.json has a digest of
+ * each rank's header and sections, and one of itself, so that any changed bit of a checkpoint is
+ * detected.
  *
  * Files are written under a temporary name, flushed to the disk and renamed. latest.json is
  * replaced once all ranks' files exist; then the files that it named before are removed. So

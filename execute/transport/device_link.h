@@ -42,7 +42,7 @@ struct ty_device_link {
     ty_status (*exchange)(ty_device_link *link, const ty_collective_options *options,
                           ty_request **out, ty_error *error);
     /** Adds a collective to the graph that the stage is recording, instead of launching it. The
-     * stage owns the recording until the link is cancelled or closed, which destroys it. NULL:
+     * stage owns the recording until the link is canceled or closed, which destroys it. NULL:
      * nothing can be recorded. */
     ty_status (*record)(ty_device_link *link, ty_stage_device *stage,
                         const ty_collective_options *options, ty_error *error);
@@ -57,7 +57,7 @@ struct ty_device_link {
      * calls it whenever it polls; it fails if a peer is gone. NULL: not needed. */
     ty_status (*advance)(ty_device_link *link, bool *is_moved, ty_error *error);
     /** After a failure. A direct link cannot be used from then on, and none of its kernels is left:
-     * memory may be freed once all requests are cancelled. */
+     * memory may be freed once all requests are canceled. */
     void (*cancel)(ty_device_link *link, ty_request *request);
     void (*close)(ty_device_link *link);
 };

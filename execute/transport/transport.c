@@ -147,8 +147,8 @@ ty_status ty_transport_barrier(ty_transport *transport, ty_error *error)
                              error);
 }
 
-/* Gathers all ranks' statuses, which suffices if none failed; then the messages, of which it
- * returns the lowest failed rank's. */
+/* Gathers all ranks' statuses, which suffices if none failed; then the messages, and returns
+ * that of the lowest failed rank. */
 ty_status ty_transport_agree(ty_transport *transport, ty_status status, ty_error *error)
 {
     ty_status agreed = TY_OK;

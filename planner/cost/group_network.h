@@ -24,9 +24,9 @@ void ty_group_network_clear(ty_group_network *network);
  * Cost of a collective with an input of `bytes` per member, without measured figures.
  * - Ring, tree: ty_collective_cost on one ring.
  * - Automatic: the library's choice over all NICs of a host, no faster than the links; on a torus
- * all axes at once (ty_program.h); if no library is modeled, rings over all NICs.
+ *   all axes at once (ty_program.h); if no library is modeled, rings over all NICs.
  * - Hierarchical, parameter server (a shard on every member; dedicated servers are in
- * server_costs.c), block manager: ty_collective_model.h.
+ *   server_costs.c), block manager: ty_collective_model.h.
  * Only an all-reduce has the last three; other collectives are priced and simulated as a ring.
  */
 ty_status ty_group_exchange_cost(const ty_group_network *network, ty_collective_kind kind,
@@ -46,9 +46,10 @@ void ty_exchange_by_stack(const ty_group_network *network, const ty_stack *stack
 /**
  * Then adds the time of sums if every member reduces its shard of the bucket (parameter server,
  * block manager). The compute device reads the shards of all other members and its own, and writes
- * the sum (execute/transport/collective_pieces.c): 3 (n - 1) / n bytes / memory rate It overlaps
- * with the receive, chunk by chunk: ty_sum_hide. Other algorithms, measured figures and a library's
- * model already include it.
+ * the sum (execute/transport/collective_pieces.c):
+ *   3 (n - 1) / n bytes / memory rate
+ * It overlaps with the receive, chunk by chunk: ty_sum_hide. Other algorithms, measured figures and
+ * a library's model already include it.
  */
 void ty_exchange_add_sums(const ty_group_network *network, ty_collective_kind kind,
                           ty_algorithm algorithm, uint64_t bytes, ty_instruction_cost *cost);
@@ -74,8 +75,8 @@ bool ty_group_has_library(const ty_group_network *network);
 ty_status ty_group_inner_cost(const ty_group_network *ranks, const ty_stack *stack,
                               const ty_inner_collective *inner, ty_instruction_cost *cost,
                               ty_error *error) TY_MUST_CHECK;
-/** Seconds until the members of a group agree that a bucket is ready on all of them (ty_stack.h).
- * */
+/** Seconds until the members of a group agree that a bucket is ready on
+ * all of them (ty_stack.h). */
 double ty_agreement_s(const ty_group_network *network, const ty_stack *stack);
 /** Bytes over each edge of the ring in channels, and the bandwidth of its links. */
 void ty_group_automatic_edge(const ty_group_network *network, ty_collective_kind kind,

@@ -126,8 +126,8 @@ bool ty_attention_is_fused(const ty_stack *stack, ty_precision precision, const 
 /* Scores of all heads of this rank: two products and the softmax between them, or one kernel. */
 static void add_scores(site *s, double queries, double sources, double head, double value)
 {
-    /* Maximum number of keys of a query: all, those of a window, or those that an indexer chooses.
-     * */
+    /* Maximum number of keys of a query: all, those of a window, or
+     * those that an indexer chooses. */
     const double most = at(s, TY_WINDOW) > 0 ? at(s, TY_WINDOW) : at(s, TY_CHOSEN_ROWS);
     const double keys = most > 0 ? fmin(sources, most) : sources;
     const double heads = at(s, TY_HEADS) * s->divided * s->samples;

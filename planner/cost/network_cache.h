@@ -50,8 +50,9 @@ typedef struct ty_server_network {
 /**
  * Seconds that a server takes to sum its shard of a bucket, `bytes` from each of `workers`. The
  * first is copied; for every other one, it reads the input and the sum and writes the sum, chunk by
- * chunk in memory (execute/interpreter/server.c): (3 W - 1) S / memory rate 0 if the memory rate is
- * unknown.
+ * chunk in memory (execute/interpreter/server.c):
+ *   (3 W - 1) S / memory rate
+ * 0 if the memory rate is unknown.
  */
 double ty_server_sum_seconds(uint32_t workers, double bytes, double memory_bytes_per_s);
 /** O(workers times servers) routes, each looked up once. */

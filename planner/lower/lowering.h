@@ -93,8 +93,8 @@ ty_status ty_lower_forward(ty_lowering *lowering, ty_lower_pass pass) TY_MUST_CH
  * @param is_last the step's last backward of this stage: its gradients are reduced then
  */
 ty_status ty_lower_backward(ty_lowering *lowering, ty_lower_pass pass, bool is_last) TY_MUST_CHECK;
-/** The same in two parts: receive, gradients of activations, send; then the gradients of weights.
- * */
+/** The same in two parts: receive, gradients of activations, send; then
+ * the gradients of weights. */
 ty_status ty_lower_backward_input(ty_lowering *lowering, ty_lower_pass pass) TY_MUST_CHECK;
 ty_status ty_lower_backward_weight(ty_lowering *lowering, ty_lower_pass pass,
                                    bool is_last) TY_MUST_CHECK;
@@ -141,8 +141,8 @@ ty_status ty_lower_exchange_own(ty_lowering *lowering, uint32_t stage,
                                 uint32_t source) TY_MUST_CHECK;
 /** All-reduces of tied weights, and the updates of all trainable layers of the pipeline rank. */
 ty_status ty_lower_updates(ty_lowering *lowering) TY_MUST_CHECK;
-/** A stage's next bucket of its own from `from` on, from its last layer down; or the plan's count.
- * */
+/** A stage's next bucket of its own from `from` on, from its last layer
+ * down; or the plan's count. */
 uint32_t ty_lower_next_bucket(const ty_lowering *lowering, uint32_t stage, uint32_t from);
 /** The bucket of the experts of a bucket's layers, if there is one and it is reduced; else the
  * plan's count. */
@@ -160,8 +160,8 @@ ty_status ty_lower_by_priority(ty_lowering *lowering) TY_MUST_CHECK;
 
 /** Begin, and the all-gathers of a step; nothing without ZeRO. */
 ty_status ty_lower_begin(ty_lowering *lowering) TY_MUST_CHECK;
-/** Whether a pass of a micro-batch is split at buckets because their weights are gathered for it.
- * */
+/** Whether a pass of a micro-batch is split at buckets because their
+ * weights are gathered for it. */
 bool ty_lower_is_gathered(const ty_lowering *lowering, ty_lower_pass pass);
 /** With ZeRO 3, drops the record of gathered weights: the next pass gathers its own. */
 void ty_lower_forget_gathered(ty_lowering *lowering);

@@ -7,8 +7,8 @@
  */
 #include "lowering.h"
 
-/* Stage and micro-batch of the n-th pass of a pipeline rank. Backward visits the stages in reverse.
- * */
+/* Stage and micro-batch of the n-th pass of a pipeline rank. Backward
+ * visits the stages in reverse. */
 static ty_lower_pass nth_pass(const ty_lowering *l, uint32_t n, bool is_backward)
 {
     const uint32_t pipeline_size = l->program->stage_count,

@@ -4,13 +4,13 @@
  * Pipeline Parallelism", ICLR 2024, its handcrafted schedules.
  *
  * - H1 ("zb-h1"): the n-th pipeline rank defers n of them, and has as many in-flight micro-batches
- * as the first rank of 1F1B: p with p pipeline ranks. The bubble per step is (p - 1)(f + b - w), w
- * being the weights' part.
+ *   as the first rank of 1F1B: p with p pipeline ranks. The bubble per step is (p - 1)(f + b - w),
+ *   w being the weights' part.
  * - H2 ("zb-2p"): twice as many forwards come before the first backward, and twice as many weights'
- * parts are deferred: 2p - 1 in flight on every rank, fewer than the 2p in the paper's measurements
- * of ZB-2P. With at least 2p micro-batches, each pipeline rank runs an f later than the one before
- * it at both ends of a step: the bubble is (p - 1)(f + b - 2w), or none. So nothing at the end of a
- * step may wait for all pipeline ranks.
+ *   parts are deferred: 2p - 1 in flight on every rank, fewer than the 2p in the paper's
+ *   measurements of ZB-2P. With at least 2p micro-batches, each pipeline rank runs an f later than
+ *   the one before it at both ends of a step: the bubble is (p - 1)(f + b - 2w), or none. So
+ *   nothing at the end of a step may wait for all pipeline ranks.
  */
 #include "lowering.h"
 

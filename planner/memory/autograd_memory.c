@@ -91,8 +91,8 @@ static double activation_bytes(const stage_memory *m, uint32_t layer)
     return sharded_samples(m, layer) * second_bytes(m) * numbers_of(m, layer).second;
 }
 
-/* Stored inside a layer, in addition to its input. Fused attention's backward also reads its sum.
- * */
+/* Stored inside a layer, in addition to its input. Fused attention's
+ * backward also reads its sum. */
 static double inner_bytes(const stage_memory *m, uint32_t layer)
 {
     const ty_layer *l = memory_layer(m, layer);
@@ -115,8 +115,8 @@ static double inner_bytes(const stage_memory *m, uint32_t layer)
 }
 
 /* While a layer's backward runs: gradients of its output, of its input and of its widest tensor,
- * with unsharded rows if ranks shard them between layers; for a loss, the gradient of the scores.
- * */
+ * with unsharded rows if ranks shard them between layers; for a loss,
+ * the gradient of the scores. */
 static double working_bytes(const stage_memory *m, uint32_t layer)
 {
     const double element = m->plan->workload->element_bytes;

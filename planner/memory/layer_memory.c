@@ -1,5 +1,5 @@
-/* Layer kinds in the memory model: one row per kind, and the numbers inside kinds that have some.
- * */
+/* Layer kinds in the memory model: one row per kind, and the numbers
+ * inside kinds that have some. */
 #include "cost/kernels.h"
 #include "memory/memory.h"
 

@@ -35,14 +35,15 @@ typedef struct ty_convolution {
  * (tests/gpu/dnn_plans.c). docs/guides/train-on-gpus.md has the error.
  *
  *  - fp32, without tensor cores: both images as planes, eight groups at a time, and filters as
- * planes if windows have more than a pixel. Filters of 3 x 3 with stride 1 may be stored twice, and
- * once as tiles of 4 x 4 (Lavin and Gray, "Fast Algorithms for Convolutional Neural Networks", CVPR
- * 2016). Nothing for samples of up to four channels.
+ *    planes if windows have more than a pixel. Filters of 3 x 3 with stride 1 may be stored twice,
+ *    and once as tiles of 4 x 4 (Lavin and Gray, "Fast Algorithms for Convolutional Neural
+ *    Networks", CVPR 2016). Nothing for samples of up to four channels.
  *  - TF32: both images, channels rounded up to multiples of four, and filters; one image if both
- * exceed the limit. Hopper's engines copy less.
+ *    exceed the limit. Hopper's engines copy less.
  *  - 16 bits: images whose channels are no multiple of eight, rounded up to one.
  *  - Both of these: partial sums of filters' gradients as floats, and of images of few pixels.
- * Close to an upper bound. If every channel is a group, images are read as they are.
+ *    Close to an upper bound.
+ * If every channel is a group, images are read as they are.
  */
 uint64_t ty_convolution_scratch(const ty_convolution *convolution, ty_precision precision);
 

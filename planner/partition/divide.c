@@ -55,8 +55,8 @@ static uint32_t position_devices(const division_search *s, uint32_t problem)
     return is_flat(s, problem) ? 1 : s->devices[problem];
 }
 
-/* Bandwidth between two positions: of the lowest level at which they are in one unit of the next.
- * */
+/* Bandwidth between two positions: of the lowest level at which they
+ * are in one unit of the next. */
 static double bandwidth(const division_search *s, uint32_t problem, uint32_t a, uint32_t b)
 {
     uint32_t level = is_flat(s, problem) ? 0 : problem;

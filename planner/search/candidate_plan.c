@@ -95,8 +95,8 @@ static void add_stage_buckets(const candidate *c, uint32_t stage, ty_plan *plan)
     }
 }
 
-/* Inserts, after each bucket from `first` on, the experts of its layers if they are on fewer ranks.
- * */
+/* Inserts, after each bucket from `first` on, the experts of its layers
+ * if they are on fewer ranks. */
 static void add_expert_buckets(const candidate *c, uint32_t first, ty_plan *plan)
 {
     if (ty_plan_parallel_size(plan, TY_EXPERT_PARALLEL) == 1)

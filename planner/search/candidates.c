@@ -4,8 +4,8 @@
 
 #include <string.h>
 
-/* Maximum number of micro-batches per step: beyond it, overheads grow by more than bubbles shrink.
- * */
+/* Maximum number of micro-batches per step: beyond it, overheads grow by
+ * more than bubbles shrink. */
 #define MOST_MICRO_BATCHES_PER_STAGE 8
 /* Up to here every stage count is tried, above it every fourth. */
 #define MOST_DENSE_STAGES 8

@@ -92,8 +92,8 @@ bool ty_may_send_rows(const search_question *q, const ty_plan_dimensions *d)
     return !ty_asks_for_rows(q->options) || ty_rows_possible(&with, NULL) == TY_OK;
 }
 
-/* The devices of the smallest host: TP ranks communicate in every layer, so they stay inside one.
- * */
+/* The devices of the smallest host: TP ranks communicate in every
+ * layer, so they stay inside one. */
 static uint32_t smallest_host(const search_question *q)
 {
     const uint32_t hosts = ty_cluster_host_count(q->cluster);

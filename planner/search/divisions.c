@@ -124,8 +124,7 @@ static bool all_fit(quick_costs *costs, const division *d)
 }
 
 /* The nearest cut before or after a stage's first layer that leaves both stages at least one layer;
- * 0: none.
- * */
+ * 0: none. */
 static uint32_t nearest_cut(const search_question *q, const cut_list *cuts, const division *d,
                             uint32_t stage, bool is_later)
 {

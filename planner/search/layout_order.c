@@ -386,8 +386,8 @@ static ty_status ask_least(ty_layouts *s, const family *f, ty_error *error)
     return TY_OK;
 }
 
-/* Whether any member may fit. A layout that fits with larger micro-batches fits with smaller ones.
- * */
+/* Whether any member may fit. A layout that fits with larger
+ * micro-batches fits with smaller ones. */
 static ty_status may_fit(ty_layouts *s, const family *f, bool *fits, ty_error *error)
 {
     memory_group *group = &s->groups[f->group];

@@ -55,8 +55,8 @@ uint32_t ty_layout_buckets(const layout_space *space, uint64_t stage_bytes, uint
 
 /* ---- bounds.c ----------------------------------------------------------------------------- */
 
-/** Seconds of passes on one rank, for one sharding of layers, micro-batch size and recomputation.
- * */
+/** Seconds of passes on one rank, for one sharding of layers,
+ * micro-batch size and recomputation. */
 typedef struct layout_cell {
     double *forward_s,
         *backward_s;  /* [block_count + 1]: of all blocks before; backward with its recomputation */

@@ -13,8 +13,8 @@
 
 #include "pattern.h"
 
-/** Classes of routes, used one after another: those of a strand of a pattern, or the one of a send.
- * */
+/** Classes of routes, used one after another: those of a strand of a
+ * pattern, or the one of a send. */
 typedef struct ty_fold_way {
     uint32_t member, strand;      /* the strand, which represents all of its class */
     uint32_t flows[TY_MOST_LEGS]; /* TY_NO_FLOW: no leg, or one within a device */
