@@ -414,7 +414,7 @@ static void budget_text(const ty_budget *budget, ty_text *text)
     }
 }
 
-/* "318 kB: weights 269 kB, activations 49.2 kB; 18.6 ms a sample" */
+/* "318 kB: weights 269 kB, activations 49.2 kB; 18.6 ms per sample" */
 static void need_text(const ty_variant_need *need, ty_text *text)
 {
     char all[32], weights[32], activations[32], seconds[32];
@@ -425,7 +425,7 @@ static void need_text(const ty_variant_need *need, ty_text *text)
     ty_text_addf(text, "%s: weights %s, activations %s", all, weights, activations);
     if (need->time_s > 0) {
         ty_format_seconds(need->time_s, seconds);
-        ty_text_addf(text, "; %s a sample", seconds);
+        ty_text_addf(text, "; %s per sample", seconds);
     }
 }
 
@@ -576,7 +576,7 @@ void ty_print_uneven(const ty_plan *plan, ty_uneven_kind kind, ty_text *text)
                      : is_batch ? " does"
                                 : " stages do",
                      100 * (u->better[i].samples_per_s / plan->prediction.samples_per_s - 1));
-    ty_text_add(text, u->better_count > 0 ? " more samples a second"
+    ty_text_add(text, u->better_count > 0 ? " more samples per second"
                                           : "stages that divide them are no faster here");
 }
 
@@ -592,9 +592,9 @@ void ty_print_micro_batches(const ty_plan *plan, ty_text *text)
     ty_text_addf(text, "%u micro-batch%s of %u", plan->micro_batches,
                  plan->micro_batches > 1 ? "es" : "", plan->micro_batch_size);
     if (least < most)
-        ty_text_addf(text, ", %u to %u a replica", least, most);
+        ty_text_addf(text, ", %u to %u per replica", least, most);
     else if (least < plan->micro_batches)
-        ty_text_addf(text, ", %u a replica", least);
+        ty_text_addf(text, ", %u per replica", least);
 }
 
 /* Prints "predicted 1650 (1500 to 1800)" and the error of the expected value. */
@@ -675,16 +675,16 @@ void ty_print_comparison(const ty_plan *plan, const ty_comparison *c, ty_text *t
     if (c->predicted_peak_memory_bytes > 0 && c->measured_peak_memory_bytes > 0) {
         ty_format_memory((double)c->predicted_peak_memory_bytes, predicted);
         ty_format_memory((double)c->measured_peak_memory_bytes, measured);
-        ty_text_addf(text, "Memory      predicted %s, measured %s (largest rank)\n", predicted,
-                     measured);
+        ty_text_addf(text, "Memory      predicted %s, measured %s (largest stage replica)\n",
+                     predicted, measured);
     }
     ty_print_target(&c->target, text);
     print_deployed(plan, c, text);
     ty_text_addf(
         text,
-        "\n               %10s %10s\ncompute        %9.1f%% %9.1f%%\n"
-        "exchange       %9.1f%% %9.1f%%\ntransfers      %9.1f%% %9.1f%%\n"
-        "bubble         %9.1f%% %9.1f%%\ninput          %9.1f%% %9.1f%%\n\n",
+        "\n                    %10s %10s\ncompute             %9.1f%% %9.1f%%\n"
+        "exposed collectives %9.1f%% %9.1f%%\nexposed send/recv   %9.1f%% %9.1f%%\n"
+        "pipeline bubble     %9.1f%% %9.1f%%\ninput               %9.1f%% %9.1f%%\n\n",
         "predicted", "measured", c->predicted.compute_share * 100, c->measured.compute_share * 100,
         c->predicted.exposed_collective_share * 100, c->measured.exposed_collective_share * 100,
         c->predicted.exposed_transfer_share * 100, c->measured.exposed_transfer_share * 100,

@@ -49,13 +49,13 @@ static void put_gauge(const ty_plan *plan, const ty_run *run, const char *name, 
 /* Writes memory by stage replica, and shares of a step by part: one more label each. */
 static void put_memory(const ty_plan *plan, const ty_run *run, ty_text *text)
 {
-    ty_text_add(text, "# HELP trainyard_peak_memory_bytes Most memory of a rank: its resident "
-                      "set, or what it took of its GPU.\n"
+    ty_text_add(text, "# HELP trainyard_peak_memory_bytes Peak memory of a stage replica: its "
+                      "resident set, or what it took of its GPU.\n"
                       "# TYPE trainyard_peak_memory_bytes gauge\n");
     for (uint32_t r = 0; r < run->stage_replica_count; r++) {
         ty_text_add(text, "trainyard_peak_memory_bytes{");
         put_labels(plan, run, text);
-        ty_text_addf(text, ",rank=\"%u\"} %llu\n", r,
+        ty_text_addf(text, ",stage_replica=\"%u\"} %llu\n", r,
                      (unsigned long long)run->peak_memory_bytes[r]);
     }
 }
@@ -72,7 +72,7 @@ static void put_shares(const ty_plan *plan, const ty_run *run, ty_text *text)
                  {"bubble", s->bubble_share},
                  {"input", s->input_share}};
 
-    ty_text_add(text, "# HELP trainyard_step_share Share of a step, averaged over ranks.\n"
+    ty_text_add(text, "# HELP trainyard_step_share Share of a step, averaged over stage replicas.\n"
                       "# TYPE trainyard_step_share gauge\n");
     for (size_t i = 0; i < sizeof parts / sizeof parts[0]; i++) {
         char number[32];

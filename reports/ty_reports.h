@@ -137,8 +137,8 @@ ty_status ty_trace_write(const ty_plan *plan, const ty_program *program,
 
 /**
  * Writes a run as gauges in Prometheus' text format (0.0.4), for the text file collector of its
- * node exporter. Labels: workload, cluster, strategy, plan (its digest), backend; rank, which is
- * the number of a stage replica, and part. Source: prometheus.io, "Exposition formats".
+ * node exporter. Labels: workload, cluster, strategy, plan (its digest), backend;
+ * stage_replica, its number, and part. Source: prometheus.io, "Exposition formats".
  */
 void ty_run_to_metrics(const ty_plan *plan, const ty_run *run, ty_text *text);
 

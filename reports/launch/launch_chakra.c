@@ -401,7 +401,7 @@ static void put_inner(writer *w, const ty_instruction *in, const char *name)
                              : ty_layer_inner_collectives(plan, i, is_backward(in->op), inner);
         for (uint32_t c = 0; c < count; c++)
             for (uint32_t k = 0; k < inner[c].count; k++)
-                put_after(w, name, " lanes", inner[c].kind, inner[c].bytes,
+                put_after(w, name, " parallel", inner[c].kind, inner[c].bytes,
                           parallel_group(plan, inner[c].among, w->stage_replica, w->replica_rank));
     }
 }

@@ -371,13 +371,12 @@ static void put_ranks(launch *l)
         const launch_rank *rank = &l->ranks[p];
         const uint32_t stage = ty_plan_stage_of_replica(l->plan, rank->stage_replica);
         launch_values *row = ty_launch_put_row(&l->values, "processes");
-        ty_launch_put_uint(row, "process", p);
+        ty_launch_put_uint(row, "rank", p);
         ty_launch_put_text(row, "host", l->hosts[rank->host].name);
         ty_launch_put_uint(row, "device", rank->slot);
         ty_launch_put_uint(row, "stage", stage);
-        ty_launch_put_uint(row, "replica",
-                           rank->stage_replica - ty_plan_first_replica(l->plan, stage));
-        ty_launch_put_uint(row, "lane", rank->replica_rank);
+        ty_launch_put_uint(row, "stage_replica", rank->stage_replica);
+        ty_launch_put_uint(row, "replica_rank", rank->replica_rank);
     }
 }
 
@@ -532,7 +531,7 @@ static void put_layout(launch_values *v, const ty_plan *plan)
     ty_launch_put_text(v, "megatron_schedule", ty_schedule_at(plan->schedule)->megatron);
     ty_launch_put_text(v, "titan_schedule", ty_schedule_at(plan->schedule)->torchtitan);
     ty_launch_put_flag(v, "asynchronous", ty_schedule_at(plan->schedule)->is_asynchronous);
-    ty_launch_put_uint(v, "interleave", virtual_stages > 1 ? virtual_stages : 0);
+    ty_launch_put_uint(v, "vpp", virtual_stages > 1 ? virtual_stages : 0);
     ty_launch_put_flag(v, "uneven_groups", passes % pipeline_ranks != 0);
     ty_launch_put_uint(v, "tp", tensor);
     ty_launch_put_uint(v, "cp", ty_plan_parallel_size(plan, TY_CONTEXT_PARALLEL));

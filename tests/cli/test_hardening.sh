@@ -237,11 +237,11 @@ then pass; else fail "tests that docs/design/robustness.md names are missing"; f
 divided() { "$TRAINYARD" plan -w bert-base -c dgx-a100 --global-batch "$1" --no-simulate --json -o "$scratch/divided.json" \
     >"$scratch/out" 2>"$scratch/err"; }
 divided 52
-if grep -q "warning: a batch of 52 divides badly over 8 devices: by the estimate 48 does [0-9]* %, 56 [0-9]* % more samples a second$" "$scratch/err"
+if grep -q "warning: a batch of 52 divides badly over 8 devices: by the estimate 48 does [0-9]* %, 56 [0-9]* % more samples per second$" "$scratch/err"
 then pass; else fail "nobody says that 52 samples divide badly over 8 devices"; fi
 # Six devices and a batch of 60: only one size is much better.
 divided 60
-if grep -q "warning: a batch of 60 divides badly over 8 devices: by the estimate 64 does [0-9]* % more samples a second$" "$scratch/err"
+if grep -q "warning: a batch of 60 divides badly over 8 devices: by the estimate 64 does [0-9]* % more samples per second$" "$scratch/err"
 then pass; else fail "nobody says that 60 samples divide badly over 8 devices"; fi
 expect 0 estimate "$scratch/divided.json"
 sed 's/"lost_share": .*/"lost_share": 2,/' "$scratch/divided.json" >"$scratch/turned.json"

@@ -475,7 +475,7 @@ expect 1 export ddp.json --to torchtitan
 expect_error_line "no model for resnet50"
 expect 0 plan -w "llama-3.1-8b batch=256" -c "8x dgx-h100" --fix "$(rest pp=1,tp=4,sp=1,zero=0,compression=none)" --stack megatron --no-simulate -q -o others.json
 expect 1 export others.json --to torchtitan
-expect_error_line "replicates whole networks only" "zero=2 or 3"
+expect_error_line "replicates unsharded models only" "zero=2 or 3"
 expect 0 plan -w "llama-3.1-8b batch=256" -c "8x dgx-h100" --fix "$(rest pp=4,tp=4,sp=1,zero=1,compression=none)" --no-simulate -q -o others.json
 expect 1 export others.json --to torchtitan
 expect_error_line "shards weights, gradients and optimizer together"

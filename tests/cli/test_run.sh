@@ -80,7 +80,7 @@ from prometheus_client.parser import text_string_to_metric_families as parse
 families = {f.name: f for f in parse(open(sys.argv[1]).read())}
 step = families["trainyard_step_time_seconds"].samples[0]
 assert step.value > 0 and step.labels["workload"] == "mlp" and step.labels["cluster"] == "local:2"
-assert [s.labels["rank"] for s in families["trainyard_peak_memory_bytes"].samples] == ["0", "1"]
+assert [s.labels["stage_replica"] for s in families["trainyard_peak_memory_bytes"].samples] == ["0", "1"]
 assert abs(sum(s.value for s in families["trainyard_step_share"].samples) - 1) < 1e-6
 assert all(f.type == "gauge" and f.documentation for f in families.values())
 END

@@ -36,8 +36,8 @@ settings = (torch / "trainyard_plan.py").read_text()
 torch_batch, torch_script = ((torch / name).read_text() for name in ("job.sbatch", "launch.sh"))
 
 stages, workload, optimizer = plan["stages"], plan["workload"], plan["optimizer"]
-positions, lanes = len(stages) // plan["interleave"], plan["tensor_parallel"]
-devices = positions * stages[0]["replicas"] * lanes
+pipeline_ranks, tensor = len(stages) // plan["interleave"], plan["tensor_parallel"]
+devices = pipeline_ranks * stages[0]["replicas"] * tensor
 attention = [i for i, layer in enumerate(workload["layers"]) if layer["kind"] == "attention"]
 blocks = {sum(s["first_layer"] <= i < s["first_layer"] + s["layer_count"] for i in attention) for s in stages}
 assert len(blocks) == 1
@@ -48,16 +48,16 @@ assert job["completions"] == job["parallelism"] == devices // 8 and limits["nvid
 print("| item | planned | Slurm and Megatron-LM | Kubernetes, where it says it itself |\n| --- | --- | --- | --- |")
 row("hosts", devices // 8, says(batch, f"--nodes={devices // 8}") + ", " + says(script, f"--nnodes={devices // 8}"), f"`completions: {job['completions']}`")
 row("devices a host", 8, says(batch, "--gpus-per-node=8") + ", " + says(script, "--nproc_per_node=8"), "`nvidia.com/gpu: 8`")
-row("TP size", lanes, says(arguments, f"--tensor-model-parallel-size {lanes}"), "")
+row("TP size", tensor, says(arguments, f"--tensor-model-parallel-size {tensor}"), "")
 row("sequence parallel", "yes", says(arguments, "--sequence-parallel"), "")
-row("positions, stages of blocks", f"{positions}, {len(stages)} of {each}", says(arguments, f"--pipeline-model-parallel-size {positions}", f"--num-layers-per-virtual-pipeline-stage {each}"), "")
-row("replicas", stages[0]["replicas"], f"{devices} processes / {lanes} / {positions}", "")
+row("PP size, virtual stages", f"{pipeline_ranks}, {len(stages)} of {each}", says(arguments, f"--pipeline-model-parallel-size {pipeline_ranks}", f"--num-layers-per-virtual-pipeline-stage {each}"), "")
+row("replicas", stages[0]["replicas"], f"{devices} processes / {tensor} / {pipeline_ranks}", "")
 row("batch, micro-batch", f"{plan['global_batch']}, {plan['micro_batch_size']}", says(arguments, f"--global-batch-size {plan['global_batch']}", f"--micro-batch-size {plan['micro_batch_size']}"), "")
 assert workload["element_bytes"] == 2 and plan["stack"]["gradient_bytes"] == 4
 row("precision", "bf16, gradients fp32", says(arguments, "--bf16", "--accumulate-allreduce-grads-in-fp32"), "")
 assert plan["zero"] == 1 and plan["stack"]["overlaps_exchange"]
 row("sharded", "optimizer", says(arguments, "--use-distributed-optimizer"), "")
-row("exchange", "during backward and forward", says(arguments, "--overlap-grad-reduce", "--overlap-param-gather"), "")
+row("gradient all-reduce", "during backward and forward", says(arguments, "--overlap-grad-reduce", "--overlap-param-gather"), "")
 assert {s["recompute"] for s in stages} == {"none"} and "--recompute" not in arguments
 row("recompute", "none", "no `--recompute-granularity`", "")
 assert not plan["stack"]["has_dropout"]
@@ -66,7 +66,7 @@ shape = workload["layers"][attention[0]]["attributes"]
 row("blocks, features, heads", f"{len(attention)}, {shape['features']}, {shape['heads']}/{shape['kv_heads']}", says(arguments, f"--num-layers {len(attention)}", f"--hidden-size {shape['features']}", f"--num-attention-heads {shape['heads']}", f"--num-query-groups {shape['kv_heads']}"), "")
 row("sequence, rotary base", f"{workload['tokens_per_sample']}, {workload['rotary_base']}", says(arguments, f"--seq-length {workload['tokens_per_sample']}", f"--rotary-base {workload['rotary_base']}"), "")
 vocabulary = workload["layers"][0]["attributes"]["vocabulary"]
-padded = -(-vocabulary // (128 * lanes)) * 128 * lanes
+padded = -(-vocabulary // (128 * tensor)) * 128 * tensor
 assert f"# differs: it pads the vocabulary to {padded}\n" in arguments
 row("vocabulary", vocabulary, says(arguments, f"--vocab-size {vocabulary}") + f"; differs: Megatron-LM pads it to {padded}, and the file says so", "")
 row("optimizer", f"AdamW, rate {optimizer['learning_rate']}", says(arguments, "--optimizer adam", f"--lr {optimizer['learning_rate']}", "--lr-decay-style constant"), "")
