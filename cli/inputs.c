@@ -153,7 +153,7 @@ ty_status training_from(const cli_options *options, ty_training *out, ty_error *
                        options->resume ? "resume" : "checkpoint-every");
     if (options->init != NULL && options->resume)
         return ty_fail(error, TY_EINVAL,
-                       "--init: found with --resume, which goes on from the weights of a "
+                       "--init: found with --resume, which resumes from the weights of a "
                        "checkpoint; expected one of them");
     *out = training;
     return TY_OK;
@@ -179,7 +179,7 @@ ty_status machine_check(const cli_options *options, const ty_plan *plan, const c
         return TY_OK;
     return ty_fail(error, TY_EINVAL,
                    "a plan for %.80s, not for this machine, whose cores would train its %u "
-                   "ranks: say --anyway, plan with -c local, or let --backend replay play it",
+                   "ranks: say --anyway, plan with -c local, or let --backend replay run it",
                    plan->cluster_name, ty_plan_launched_count(plan));
 }
 

@@ -25,7 +25,7 @@ static const cli_command commands[] = {
      0, 0, cmd_plan},
     {"estimate", "PLAN [options]", "walk the plan's program with its costs: milliseconds", NULL,
      OPTIONS("stack", "program", "trace", "json"), 1, 1, cmd_estimate},
-    {"simulate", "PLAN [options]", "play the program on a simulated network with contention", NULL,
+    {"simulate", "PLAN [options]", "run the program on a simulated network with contention", NULL,
      OPTIONS("cluster", "stack", "resolution", "steps", "straggler", "jitter", "slow-link",
              "beside", "fail", "elastic", "horizon", "checkpoint-interval", "restart", "repair",
              "seed", "seeds", "no-fold", "per-device", "trace", "json"),

@@ -62,15 +62,13 @@ static void print_changes(const ty_calibration *c, ty_text *text)
         ty_compression_text(&k->compression, &name);
         ty_text_addf(text, "%-11s loses %.3g of the gradient's square; %s %.3g (%.3g to %.3g)\n",
                      name.data != NULL ? name.data : "", k->distortion,
-                     is_lag ? "updates behind:" : "steps times", cost->expected, cost->low,
+                     is_lag ? "stale updates:" : "steps times", cost->expected, cost->low,
                      cost->high);
         ty_text_clear(&name);
     }
     if (t->has_staleness)
-        ty_text_addf(
-            text,
-            "staleness   updates behind for each that gradients are late: %.3g (%.3g to %.3g)\n",
-            t->staleness.expected, t->staleness.low, t->staleness.high);
+        ty_text_addf(text, "staleness   stale updates per step of staleness: %.3g (%.3g to %.3g)\n",
+                     t->staleness.expected, t->staleness.low, t->staleness.high);
     else
         ty_text_addf(text, "staleness   not measured: %s\n", c->staleness_note);
     if (c->notes.length > 0)

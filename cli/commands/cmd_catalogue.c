@@ -136,7 +136,7 @@ static void show_scenario(const ty_workload *w, ty_text *text)
     if (w->local_steps > 1)
         ty_text_addf(text, "local steps: weights are averaged every %u steps\n", w->local_steps);
     if (w->input_s_per_sample > 0)
-        ty_text_addf(text, "input: %s a sample from a source of every replica's own\n", seconds);
+        ty_text_addf(text, "input: %s per sample from a source of every replica's own\n", seconds);
 }
 
 static void show_workload_json(const ty_workload *w, ty_text *text)
@@ -182,7 +182,7 @@ static void show_workload_text(const ty_workload *w, ty_text *text)
     ty_format_count(ty_workload_forward_flop(w, 0, w->layer_count), b);
     ty_format_bytes((double)activation_bytes(w), c);
     ty_text_addf(text,
-                 "%s: %u layers, %s parameters, %sflop forward and %s of activations a sample\n",
+                 "%s: %u layers, %s parameters, %sflop forward and %s of activations per sample\n",
                  w->name, w->layer_count, a, b, c);
     ty_text_addf(text, "%s\n", w->source);
     show_scenario(w, text);

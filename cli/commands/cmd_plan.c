@@ -140,7 +140,7 @@ static exit_code refuse(const cli_options *options, const ty_question *question,
     if (remedy.words != NULL) {
         char seconds[32];
         ty_format_seconds(remedy.plan->prediction.step_time_s, seconds);
-        tell("trainyard: try: %s: %s a step", remedy.words, seconds);
+        tell("trainyard: try: %s: %s per step", remedy.words, seconds);
         changed.cluster = remedy.cluster;
         if (options->given == NULL) /* else the option for a configuration file */
             ty_text_add(&again, "trainyard plan");

@@ -273,7 +273,7 @@ static void show_disturbed(void *context, ty_json_writer *writer, ty_text *text)
                      s->seeds < 10 ? 5 : (s->seeds < 100 ? 4 : 3), "", percentile(s, 0.5),
                      percentile(s, 0.95));
     if (s->other.plan != NULL)
-        ty_text_addf(text, "beside      %s, %.4g s a step; alone this job takes %.4g s\n",
+        ty_text_addf(text, "other job   %s, %.4g s per step; alone this job takes %.4g s\n",
                      s->other.plan->workload->name, s->other_s, s->alone_s);
     simulation_details_show(&s->details, &s->inputs, NULL, text);
     if (s->has_faults)

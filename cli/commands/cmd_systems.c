@@ -126,7 +126,7 @@ exit_code cmd_systems(const cli_options *options)
         ty_json_open(&w, "systems", '[');
     } else {
         ty_print_stack_name(q.stack, &text);
-        ty_text_addf(&text, "batch       %u samples a step\n", how.global_batch);
+        ty_text_addf(&text, "batch       %u samples per step\n", how.global_batch);
         ty_text_addf(&text, "%-20s %9s  %9s  %9s  %s\n", "system", "step", "samples/s", "memory",
                      "plan, and what limits it");
     }

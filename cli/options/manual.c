@@ -112,7 +112,7 @@ static void page_of_all(const cli_command *commands, ty_text *out)
              ".BR trainyard\\-config (1).\n"
              ".SH ENVIRONMENT\n"
              ".TP\nTRAINYARD_CONFIG\nOne file of defaults in place of those above.\n"
-             ".TP\nTRAINYARD_DATA\nWhere the zoo and the catalogue lie.\n"
+             ".TP\nTRAINYARD_DATA\nWhere the zoo and the catalogue are.\n"
              ".TP\nTRAINYARD_DATASETS\nA folder in which the worker looks for data sets, each in a "
              "folder of its name, before it does where packages put them.\n"
              ".TP\nTRAINYARD_WORKER\nThe worker that run and profile start.\n"

@@ -37,11 +37,11 @@ static const option_row table[] = {
         "fix", 0, fix, "KEY=V,...",
         "devices=8 (how many, or which: 0-3+8-11), pp=2, dp=4, replicas=2+1, layers=26+24 (of each "
         "stage; 4x8+2 is 8 four times, then 2), vpp=2, tp=8, cp=2, ep=4, tables=row, column "
-        "or table (how ep divides those of bags), sp=0 or 1, zero=0 "
+        "or table (how EP shards tables of bags), sp=0 or 1, zero=0 "
         "to 3, schedule=1f1b, micro_batch=16, recompute=none, selective, elementwise (norms "
         "and activation functions), operator, full (block by block), full:4 or stage, "
         "compression=powersgd-2, compress=all or shorter (buckets that "
-        "gain by it), embeddings=dense or shorter (as rows where that is), bucket=25MB, one (a "
+        "gain by it), embeddings=dense or shorter (as rows where that is), bucket=25MB, one (per "
         "stage) or fitted, cycle=5ms, priority=0, 1 (buckets of the first layers first) or shorter "
         "(where "
         "the step is), algorithm=hierarchical, servers=2 (of their own), shard=size or tensor, "
@@ -63,8 +63,8 @@ static const option_row table[] = {
     TEXT("trace", 't', trace, "FILE", "write a Chrome/Perfetto trace"),
     TEXT("resolution", 0, resolution, "R", "flow (default) or chunk"),
     TEXT("straggler", 0, straggler, "R[.RANK]=F,...",
-         "stage replicas or ranks that compute F times as long; \"law\": one replica, as "
-         "much as is usual among so many replicas; \"spread:P%\": every device, log-normal"),
+         "stage replicas or ranks that compute F times as long; \"law\": stage "
+         "replica 0, as slow as usual for N replicas; \"spread:P%\": every device, log-normal"),
     TEXT("slow-link", 0, slow_link, "A:B=F,...",
          "links at a share F of their bandwidth, by the names of their ends"),
     TEXT("beside", 0, beside, "PLAN[@D]",
@@ -83,7 +83,8 @@ static const option_row table[] = {
     NUMBER("seeds", seeds, 1000, "N",
            "simulate N times with seeds from --seed on: P50 and P95; calibrate: train N times"),
     FLAG("no-fold", 0, no_fold, "simulate every device, also where many are alike"),
-    FLAG("per-device", 0, per_device, "show every device, not every replica, in trace and JSON"),
+    FLAG("per-device", 0, per_device,
+         "show every rank, not every stage replica, in trace and JSON"),
     NUMBER("steps", steps, 100000000, "N",
            "steps to run; plan, whatif and score: price a training of that length"),
     TEXT("tokens", 0, tokens, "N", "price a training on N tokens: 15.6T, 300B"),
@@ -118,14 +119,14 @@ static const option_row table[] = {
          "batches and what they took to the target, in samples, epochs or tokens, with the number "
          "of runs: 512:23epochs*5,1024:26epochs"),
     TEXT("mfu", 0, mfu, "SHARE", "measured: model flop of a step over the devices' peak, 0.41"),
-    TEXT("tokens-per-s", 0, tokens_per_s, "N", "measured: tokens of all devices a second"),
+    TEXT("tokens-per-s", 0, tokens_per_s, "N", "measured: tokens of all devices per second"),
     TEXT("step-time", 0, step_time, "TIME", "measured: of a step, 0.8 or 800ms"),
     TEXT("constants", 0, constants, "K,...",
          "of the stack, to be fitted in any case (default: those that lower the "
          "error of rows left out)"),
     TEXT("learning-rate", 0, learning_rate, "R",
          "to train with (default: the workload's, or with a calibration as --task the rate it "
-         "proposes for the batch; less for late gradients)"),
+         "proposes for the batch; less for stale gradients)"),
     TEXT("system", 0, system, "NAME", "as this system would: see trainyard systems"),
     TEXT("input", 0, input, "K=V,...",
          "of the samples: data=1.3TB (all of them), decode=250/s (of a core), cores=32 (of a host "
@@ -133,7 +134,7 @@ static const option_row table[] = {
     TEXT("budget", 0, budget, "B",
          "of the device that what is trained is for, a name (sensor, microcontroller, phone, "
          "jetson-nano) or figures: memory=100KB (weights and activations), time=100ms (a sample), "
-         "rate=1TFLOPS, bandwidth=10GB/s; variant=int8 looks at that one alone"),
+         "rate=1TFLOPS, bandwidth=10GB/s; variant=int8 considers only that one"),
     TEXT("memory-reserve", 0, memory_reserve, "P%",
          "share of every device's usable memory that stays free (default 4%)"),
     TEXT("phases", 0, phases, "FILE",
@@ -148,7 +149,7 @@ static const option_row table[] = {
            "samples that a rank may skip because they cannot be read (default 0: none)"),
     TEXT("fail-over", 0, fail_over, "P%", "exit 1 when the step time is off by more"),
     NUMBER("ranks", ranks, 4096, "N",
-           "ranks measured side by side (default: one per core); of a collective, the first "
+           "ranks measured concurrently (default: one per core); of a collective, the first "
            "devices (default: all)"),
     TEXT("micro-batches", 0, micro_batches, "N,...", "micro-batch sizes to time"),
     TEXT("collective", 0, collective, "K",
@@ -174,7 +175,7 @@ static const option_row table[] = {
     TEXT("host", 0, host, "HOST",
          "the catalogue's host where a file does not say the inside; export --to nccl: whose"),
     TEXT("device", 0, device, "DEVICE", "the catalogue's device where a file does not say which"),
-    NUMBER("hosts", hosts, 262144, "N", "so many copies of a machine described once"),
+    NUMBER("hosts", hosts, 262144, "N", "N copies of a host described once"),
     TEXT("oversubscription", 0, oversubscription, "R", "of uplinks that a file does not rate"),
     TEXT("root", 0, root, "SWITCH", "import only what is below this switch"),
     TEXT("format", 0, format, "F", "format of the file (default: found out)"),

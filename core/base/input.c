@@ -59,7 +59,7 @@ static ty_status read_decode(const char *value, void *out, ty_error *error)
             return TY_OK;
         }
     }
-    return ty_fail(error, TY_EINVAL, "found '%.60s', expected samples a second of one core > 0",
+    return ty_fail(error, TY_EINVAL, "found '%.60s', expected samples per second of one core > 0",
                    value);
 }
 
@@ -159,7 +159,7 @@ static ty_status check(const ty_input_question *q, ty_error *error)
     if (!(q->sample_bytes > 0) || isinf(q->sample_bytes) || !(q->input.data_bytes >= 0) ||
         isinf(q->input.data_bytes) || !(q->input.decode_samples_per_s >= 0))
         return ty_fail(error, TY_EINVAL,
-                       "input: found samples of %g bytes in %g bytes, %g decoded a second by a "
+                       "input: found samples of %g bytes in %g bytes, %g decoded per second by a "
                        "core, expected samples of some bytes and nothing below 0",
                        q->sample_bytes, q->input.data_bytes, q->input.decode_samples_per_s);
     if (q->hosts == 0 || q->host_readers == 0 || q->readers < q->host_readers)

@@ -343,7 +343,7 @@ ty_status ty_rows_check(const ty_plan *plan, uint32_t layer, ty_error *error)
         return ty_fail(error, TY_EINVAL, "layer %u has %llu rows, expected less than 2^32 - 1",
                        layer, (unsigned long long)l->attributes[TY_VOCABULARY]);
     if (ty_plan_replica_ranks(plan) > 1)
-        return ty_fail(error, TY_EINVAL, "found %u ranks a replica, expected one",
+        return ty_fail(error, TY_EINVAL, "found %u ranks per replica, expected one",
                        ty_plan_replica_ranks(plan));
     if (plan->zero > 0)
         return ty_fail(error, TY_EINVAL, "found ZeRO %u, expected none", plan->zero);

@@ -33,8 +33,8 @@ static const struct plan_set {
     {"recomputes", "recompute", "ways to recompute", offsetof(ty_stack_plans, recomputes),
      recompute_name, TY_RECOMPUTE_COUNT},
     {"zero_levels", "zero", "levels of ZeRO", offsetof(ty_stack_plans, zero_levels), zero_name, 4},
-    {"lanes", "lane", "lanes", offsetof(ty_stack_plans, parallelism), parallelism_name,
-     TY_PARALLELISM_COUNT},
+    {"lanes", "parallelism", "kinds of parallelism", offsetof(ty_stack_plans, parallelism),
+     parallelism_name, TY_PARALLELISM_COUNT},
 };
 #define PLAN_SET_COUNT (sizeof plan_sets / sizeof *plan_sets)
 
@@ -286,7 +286,7 @@ ty_status ty_stack_plans_check(const char *whose, const ty_stack_plans *plans,
     if (use->has_priority && !can.priority)
         return ty_fail(error, TY_EINVAL,
                        "%s exchanges buckets as backward finishes them, and its next step begins "
-                       "behind all updates; found a priority",
+                       "after all updates; found a priority",
                        whose);
     if (use->shares_key_heads && can.whole_key_heads)
         return ty_fail(

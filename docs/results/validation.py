@@ -76,7 +76,7 @@ HELP = [
     ("the stated degrees", "the degrees or the number of devices, one of which is misprinted"),
     ("data parallelism was chosen", "nothing: the row says that nothing is won"),
     ("speed-up over itself", "nothing: it is 1 by definition"),
-    ("expert groups across context", "experts and contexts on lanes of their own"),
+    ("expert groups across context", "experts and contexts on separate ranks"),
     ("adapters (LoRA)", "the base model's row of the same run; a workload of frozen layers (docs/guides/bring-a-model.md)"),
     ("number of devices not stated", "`cluster.gpus` of the record"),
     ("seq is stated in words", "`model.seq` of the record as a number"),

@@ -11,7 +11,7 @@ static ty_status tags_fit(const ty_interpreter *in, ty_error *error)
         plan->bucket_count >= TAG_INDEX_LIMIT / in->window)
         return ty_fail(
             error, TY_EUNSUPPORTED,
-            "found %u micro-batches in %u stages a pipeline rank and %u buckets, expected "
+            "found %u micro-batches in %u stages per pipeline rank and %u buckets, expected "
             "fewer than %u",
             plan->micro_batches, in->virtual_stage_count, plan->bucket_count,
             TAG_INDEX_LIMIT / in->window);

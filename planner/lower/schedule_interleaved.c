@@ -31,7 +31,7 @@ ty_status ty_schedule_interleaved(ty_lowering *l)
 
     if (l->micro_batches % pipeline_size != 0)
         return ty_fail(l->error, TY_EINVAL,
-                       "plan:/micro_batches: found %u a replica, expected a multiple of the %u "
+                       "plan:/micro_batches: found %u per replica, expected a multiple of the %u "
                        "pipeline ranks of an interleaved pipeline",
                        l->micro_batches, pipeline_size);
     warmup = warmup < count ? warmup : count;

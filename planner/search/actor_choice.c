@@ -83,7 +83,7 @@ ty_status ty_plan_search(const ty_workload *workload, const ty_cluster *cluster,
     else
         status = ty_fail(error, TY_EINVAL,
                          "lag: found %u, expected 0: no number of the %u devices of %s can be "
-                         "actors of the others with %u samples a step",
+                         "actors of the others with %u samples per step",
                          o.lag, devices, ty_cluster_name(cluster), batch);
     for (uint32_t i = 0; i < count; i++)
         ty_plan_free(plans[i]);

@@ -447,7 +447,7 @@ static ty_status read_bucket(const fix_key *key, target *t, const char *value, t
         ty_parse_bytes(value, &bytes, NULL) != TY_OK)
         return ty_fail(error, TY_EINVAL,
                        "found \"%.60s\", expected a size below 2^53 bytes with its unit, such as "
-                       "25MB or 64MiB; or one (a stage), or fitted",
+                       "25MB or 64MiB; or one (per stage), or fitted",
                        value);
     t->options->bucket_bytes = bytes;
     return TY_OK;

@@ -280,7 +280,7 @@ class Plan(Document):
         return "<pre>%s</pre>" % _html.escape(self.text or ask_of_plan(self))
 
     def __repr__(self):
-        return "<Plan: %s on %s, %s, %.4g s a step>" % (
+        return "<Plan: %s on %s, %s, %.4g s per step>" % (
             self["workload"]["name"],
             self["cluster_name"],
             self["strategy"],

@@ -53,7 +53,7 @@ expect 0 check "$scratch/calibration.json"
 # Three ranks do not make two stages of one micro-batch: replicas with a staleness of one step
 # measure its cost.
 expect 0 calibrate -w mlp -c local:3 --until accuracy=0.3 --global-batch 48 --steps 400 --evaluate-every 130 -q -o "$scratch/late.json"
-expect_output "updates behind for each that gradients are late"
+expect_output "stale updates per step of staleness"
 grep -q '"distortion": 0\.[0-9]' "$scratch/calibration.json" || fail "no distortion was measured"
 expect 0 plan -w mlp -c local:2 --global-batch 128 --fix pp=1,compression=top-k:0.01 --task "$scratch/calibration.json" \
     --no-simulate -q -o "$scratch/a.json"

@@ -58,7 +58,7 @@ expect_error_line "--horizon"
 # With another job on the cluster.
 expect 0 plan -w alexnet -c "leaf:2 host:1 p100-server" --fix pp=1,dp=8 --no-simulate -o "$scratch/job.json"
 expect 0 simulate "$scratch/job.json" --cluster "leaf:2 host:2 p100-server" --beside "$scratch/job.json"
-expect_output "beside" "alone this job takes"
+expect_output "other job" "alone this job takes"
 expect 2 simulate "$scratch/job.json" --beside "$scratch/job.json"
 expect_error_line "job 1" "has 8"
 expect 3 simulate "$scratch/job.json" --beside "$scratch/nothing.json"

@@ -169,7 +169,7 @@ expect_error_line "horrovod" "horovod"
 expect 0 systems --workload lenet --cluster "1x p100-server" --json
 expect_output '"schema": "trainyard.systems/1"' '"system": "horovod"' '"reason"' '"global_batch": 128'
 expect 0 systems --workload lenet --cluster baidu-ring-40
-expect_output "160 samples a step"
+expect_output "160 samples per step"
 expect 0 plan --workload lenet --cluster baidu-ring-40 --system horovod --no-simulate
 expect_error_line "a batch of 160, the next that all 40 devices share: usual are 128"
 expect 4 plan --workload vgg16 --cluster "2x p100-server" --system horovod --fix zero=2

@@ -162,7 +162,7 @@ Test(input, what_is_wrong_with_words)
         {"", "--input: found ''"},
         {"data=0", "--input data: found '0', expected a size"},
         {"data=lots", "--input data: found \"lots\""},
-        {"decode=0", "--input decode: found '0', expected samples a second"},
+        {"decode=0", "--input decode: found '0', expected samples per second"},
         {"decode=25GB/s", "--input decode: found '25GB/s'"},
         {"decode=-1", "--input decode: found '-1'"},
         {"cores=0", "--input cores: found \"0\""},

@@ -487,7 +487,7 @@ Test(plan, rows_have_room_for_the_tokens_of_a_step)
     cr_expect_eq(ty_rows_check(plan, 0, &error), TY_OK);
     plan->context_parallel = 2;
     cr_expect_eq(ty_rows_check(plan, 0, &error), TY_EINVAL);
-    cr_expect_str_eq(error.message, "found 2 ranks a replica, expected one");
+    cr_expect_str_eq(error.message, "found 2 ranks per replica, expected one");
     ty_plan_free(plan);
 }
 

@@ -298,7 +298,7 @@ Test(tables, what_is_asked_for_is_planned_or_refused)
         {"ep=4,tables=whole", "has no moe layer, and its tables are whole", 0, 0},
         {"ep=4,tables=row,recompute=full", "tables: found \"row\" with recompute full", 0, 0},
         {"ep=4,tables=row,cycle=5ms", "tables: found \"row\" with a cycle", 0, 0},
-        {"ep=4,tables=row,compression=rows", "found 4 ranks a replica, expected one", 0, 0},
+        {"ep=4,tables=row,compression=rows", "found 4 ranks per replica, expected one", 0, 0},
         {"ep=4,tables=rows", "--fix tables: found 'rows', expected whole, row, column or table", 0,
          0},
     };

@@ -294,7 +294,7 @@ Test(typed_back, lists_are_read_as_they_are_written)
         {"compress=shorter,compression=none", "none leaves shorter nothing to choose"},
         {"embeddings=sparse", "found 'sparse', expected dense, or shorter"},
         {"embeddings=shorter", "nothing of lenet can travel as rows: it has no embedding"},
-        {"bucket=big", "or one (a stage), or fitted"},
+        {"bucket=big", "or one (per stage), or fitted"},
         {"bucket=fitted,zero=1", "found fitted, expected a size or one: what ZeRO shards"},
         {"devices=3-1", "found '3-1', expected how many, or devices of 0 to 7"},
         {"devices=6-8", "found '6-8', expected how many, or devices of 0 to 7"},
