@@ -45,7 +45,7 @@ const char *ty_plan_acting_refusal(const ty_plan *plan)
     if (plan->workload->learning != TY_LEARNING_REINFORCEMENT)
         return NULL;
     if (ty_plan_replica_ranks(plan) > 1)
-        return "with ranks no device has the policy that plays";
+        return "with tensor, context or expert parallelism no device has the entire policy";
     if (plan->zero > 0)
         return "with ZeRO weights are gathered for passes, and not for playing";
     if (plan->staleness > 0)

@@ -135,8 +135,8 @@ static ty_status check_tables(const checker *c, uint32_t index)
         (b->first_layer <= first && b->first_layer + b->layer_count > last))
         return TY_OK;
     return ty_plan_complain(
-        c, "/buckets/%u: found layers %u to %u, expected all tables that ranks divide, %u to %u",
-        index, b->first_layer, b->first_layer + b->layer_count - 1, first, last);
+        c, "/buckets/%u: found layers %u to %u, expected all sharded tables, %u to %u", index,
+        b->first_layer, b->first_layer + b->layer_count - 1, first, last);
 }
 
 /* After a bucket with experts comes the one `of_experts` with the same layers. It is alone if its

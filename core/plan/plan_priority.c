@@ -7,9 +7,9 @@
 const char *ty_priority_refusal(const ty_priority_use *use)
 {
     if (use->stages > 1)
-        return "the next step's forward begins on the first stage, behind the updates of others";
+        return "the next step's forward begins on the first stage, after the updates of others";
     if (use->width > 1)
-        return "ranks exchange inside layers, too, and gradients among fewer of them";
+        return "tensor, context or expert parallelism communicates inside layers, too";
     if (use->zero > 0)
         return "with ZeRO weights are gathered at once before the next step";
     if (use->servers > 0)
@@ -21,7 +21,7 @@ const char *ty_priority_refusal(const ty_priority_use *use)
     if (use->is_evolution)
         return "a population has no gradients";
     if (use->is_played)
-        return "the next step begins with playing, behind all updates";
+        return "the next step begins with episodes, after all updates";
     if (use->has_teacher)
         return "the next step's forward begins with a teacher that follows all updates";
     if (use->schedule >= 0 && !ty_schedule_is_plain((ty_schedule)use->schedule))

@@ -119,8 +119,8 @@ bool ty_plan_forward_serves_backward(const ty_plan *plan, uint32_t stage)
 const char *ty_table_recompute_refusal(ty_table_shard tables, ty_recompute recompute)
 {
     return tables != TY_TABLES_WHOLE && ty_recompute_has_segments(recompute)
-               ? "ranks that divide tables exchange for all bags of a pass at once, which segments "
-                 "would make one by one"
+               ? "sharded tables need one all-to-all for all bags of a pass, and segments "
+                 "recompute bags one by one"
                : NULL;
 }
 

@@ -116,7 +116,7 @@ static ty_status check_readers(const ty_workload *workload, uint32_t index, ty_e
         const ty_layer *read = &workload->layers[l->inputs[i]];
         if (ty_layer_has_split_scores(workload, l->inputs[i]) && !ty_layer_row_of(l)->is_loss)
             return ty_fail(error, TY_EUNSUPPORTED,
-                           "layer %s reads layer %s, of which each rank has a part", l->name,
+                           "layer %s reads layer %s, of which each rank has a shard", l->name,
                            read->name);
     }
     return TY_OK;
@@ -155,18 +155,19 @@ static ty_status check_run(const ty_workload *workload, uint32_t index, uint32_t
         (input->dimension_count != 2 ||
          (divides_sequence && input->dimensions[0] != workload->tokens_per_sample)))
         return ty_fail(error, TY_EUNSUPPORTED,
-                       "layer %s: ranks of the worker divide the classes of tokens, not those of a "
-                       "whole sequence",
+                       "layer %s: ranks of the worker shard the classes of tokens, not those of an "
+                       "entire sequence",
                        l->name);
     if (divides_sequence && ty_layer_tensor_split(workload, index) == TY_SPLIT_NONE)
         return ty_fail(error, TY_EUNSUPPORTED,
-                       "layer %s: a %s is not divided along the sequence, expected a plan without "
+                       "layer %s: a %s is not sharded along the sequence, expected a plan without "
                        "sequence parallelism",
                        l->name, ty_layer_kind_name(l->kind));
     if (l->tied_to != TY_NO_LAYER && is_matrix_divided(workload, l->tied_to) != is_divided)
-        return ty_fail(error, TY_EUNSUPPORTED,
-                       "layer %s: ranks divide its matrix otherwise than layer %s, its owner, does",
-                       l->name, workload->layers[l->tied_to].name);
+        return ty_fail(
+            error, TY_EUNSUPPORTED,
+            "layer %s: its matrix is sharded in another way than that of its owner, layer %s",
+            l->name, workload->layers[l->tied_to].name);
     return check_readers(workload, index, error);
 }
 

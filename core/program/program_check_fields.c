@@ -235,7 +235,7 @@ static ty_status check_lead_of_order(const program_checker *c, uint32_t at, uint
     if (in->lead == expected || (in->op == TY_OP_BACKWARD && in->lead == 0))
         return TY_OK;
     return ty_program_complain(c, at, index,
-                               "is %u steps ahead, expected %u with an order of exchanges",
+                               "is %u steps ahead, expected %u with an order of all-reduces",
                                in->lead, expected);
 }
 

@@ -51,7 +51,7 @@ static const struct plan_limit {
     {"whole_segments", "blocks made again at a time that divide those of every stage",
      offsetof(ty_stack_plans, whole_segments)},
     {"experts_along_sequences",
-     "tensor-parallel ranks that divide sequences too where there are experts",
+     "sequence parallelism if models with experts have tensor parallelism",
      offsetof(ty_stack_plans, experts_along_sequences)},
     {"experts_without_fp16", "no expert-parallel ranks in fp16",
      offsetof(ty_stack_plans, experts_without_fp16)},
@@ -298,8 +298,8 @@ ty_status ty_stack_plans_check(const char *whose, const ty_stack_plans *plans,
         use->sequence_parallel == 0)
         return ty_fail(
             error, TY_EINVAL,
-            "%s has tensor-parallel ranks of networks with experts divide sequences too; found "
-            "%u ranks without sequence parallelism",
+            "%s has sequence parallelism if models with experts have tensor parallelism; found "
+            "%u tensor-parallel ranks without it",
             whose, use->sizes[TY_TENSOR_PARALLEL]);
     if (can.experts_without_fp16 && use->is_fp16 && use->sizes[TY_EXPERT_PARALLEL] > 1)
         return ty_fail(error, TY_EINVAL, "%s has no expert parallelism in fp16; found %u", whose,

@@ -120,11 +120,11 @@ static ty_status check_backend(const ty_device_backend *backend, const ty_plan *
     if (backend->memory != NULL && ty_workload_has_teacher(plan->workload))
         what = "a teacher";
     if (precision == TY_PRECISION_FP16 && plan->exchange_order != NULL)
-        what = "an order of exchanges in fp16";
+        what = "an order of all-reduces in fp16";
     /* Both threads would communicate about overflows. */
     if (precision == TY_PRECISION_FP16 && plan->workload->local_steps > 1 &&
         ty_plan_replica_ranks(plan) > 1)
-        what = "local steps of ranks in fp16";
+        what = "local steps of several ranks per replica in fp16";
     if (what == NULL)
         return TY_OK;
     return ty_fail(error, TY_EUNSUPPORTED, "backend \"%s\" cannot run plan \"%s\" yet: found %s",
@@ -142,7 +142,7 @@ static ty_status check_variant(const ty_plan *plan, ty_error *error)
         return TY_OK;
     if (ty_plan_parallel_size(plan, TY_TENSOR_PARALLEL) > 1 ||
         ty_plan_parallel_size(plan, TY_EXPERT_PARALLEL) > 1)
-        what = "tensor or expert parallelism, where no rank has whole ones";
+        what = "tensor or expert parallelism, where no rank has entire matrices";
     for (uint32_t l = 0; l < w->layer_count; l++) {
         const uint32_t owner = w->layers[l].tied_to;
         if (owner != TY_NO_LAYER && w->layers[owner].is_frozen &&

@@ -257,7 +257,8 @@ static ty_status wait_for(ty_interpreter *in, parallel_message *running, ty_erro
             backoff.rounds = 0;
         } else if (ty_now_s() - moved_s > spin_s) {
             if (has_failed(in))
-                status = ty_fail(error, TY_EBACKEND, "an exchange among ranks was given up");
+                status =
+                    ty_fail(error, TY_EBACKEND, "a collective inside a stage replica was given up");
             else
                 ty_backoff_rest(&backoff, in->options.transport, ty_tag_inbox(TAG_PARALLEL), seen,
                                 false);

@@ -48,7 +48,7 @@ ty_status ty_can_fit_buckets(const search_question *q, const ty_plan_dimensions 
     else if (d->zero > 0)
         why = "what ZeRO shards is exchanged by its own order";
     else if (d->expert_parallel > 1)
-        why = "experts are exchanged by fewer ranks";
+        why = "gradients of experts are reduced by fewer ranks";
     else if (q->workload->local_steps > 1 || q->workload->learning == TY_LEARNING_EVOLUTION)
         why = "the workload exchanges no gradients as backward makes them";
     else if (q->options->staleness > 0)
@@ -346,9 +346,9 @@ static ty_status check_servers(const search_question *q, ty_error *error)
     if (o->fix_algorithm && o->algorithm != TY_PARAMETER_SERVER)
         why = "another algorithm is asked for";
     else if (q->fixed_stages > 1)
-        why = "stages are asked for, and they serve replicas of the whole network";
+        why = "stages are asked for, and they serve replicas of the entire model";
     else if (ty_dimensions_width(&o->dimensions) > 1)
-        why = "ranks are asked for, and they serve replicas of one device each";
+        why = "parameter servers serve replicas of one device each, and tp, cp or ep is pinned";
     else if (o->dimensions.zero > 0)
         why = "with ZeRO replicas have shares of the sum";
     else if (o->fix_schedule && ty_schedule_at(o->schedule)->is_asynchronous)
@@ -469,8 +469,8 @@ static ty_status check_ranks(const search_question *q, const ty_plan_dimensions 
                        ty_table_shard_name(d->table_shard));
     if (d->table_shard != TY_TABLES_WHOLE && q->options->cycle_s > 0)
         return ty_fail(error, TY_EINVAL,
-                       "tables: found \"%s\" with a cycle: tables that ranks divide are in one "
-                       "bucket, whenever their gradients are ready",
+                       "tables: found \"%s\" with a cycle: sharded tables are in one bucket, "
+                       "whenever their gradients are ready",
                        ty_table_shard_name(d->table_shard));
     if (ty_table_recompute_refusal(d->table_shard, d->recompute) != NULL)
         return ty_fail(error, TY_EINVAL, "tables: found \"%s\" with recompute %s: %s",
@@ -492,7 +492,8 @@ static ty_status check_ranks(const search_question *q, const ty_plan_dimensions 
                        "parallelism need them",
                        q->workload->name);
     if (ranks > 1 && ty_workload_has_teacher(q->workload))
-        return ty_fail(error, TY_EINVAL, "found %u ranks, but %s is whole on one device: %s", ranks,
+        return ty_fail(error, TY_EINVAL,
+                       "found %u ranks per replica, but %s is whole on one device: %s", ranks,
                        q->workload->name, ty_workload_whole_reason(q->workload));
     return TY_OK;
 }

@@ -228,8 +228,8 @@ static ty_status check_carried(const ty_plan *first, const ty_plan *plan, ty_err
     if (strcmp(found.hex, expected.hex) != 0)
         status = ty_fail(
             error, TY_EINVAL,
-            "a plan that goes on from the state of the first phase, with its network, seed, stages "
-            "and ranks%s",
+            "a plan that continues from the state of the first phase, with its network, seed, "
+            "stages and ranks%s",
             ty_plan_state_is_of_ranks(first) || ty_plan_state_is_of_ranks(plan)
                 ? ", and with ZeRO, a compressor or a schedule without a flush its replicas, "
                   "buckets and number of micro-batches"

@@ -312,7 +312,7 @@ grep -q "differs: it divides experts among the parts of a sequence first" made/l
 if $python "$checks/check_megatron.py" made/lanes lanes.json >"$scratch/out" 2>&1; then pass; else fail "experts beside context lanes: $(tail -1 "$scratch/out")"; fi
 # A plan that its framework cannot run is not proposed, and the pin is refused.
 eval "expect 2 plan $moe --stack megatron --fix pp=1,tp=2,ep=4,sp=0"
-expect_error_line "stack megatron has tensor-parallel ranks of networks with experts divide sequences too; found 2"
+expect_error_line "stack megatron has sequence parallelism if models with experts have tensor parallelism; found 2"
 eval "expect 2 plan $moe --stack megatron --precision fp16 --fix ep=4"
 expect_error_line "stack megatron has no expert parallelism in fp16; found 4"
 expect 2 plan -w gpt2 -c "1x dgx-h100" --stack megatron --fix pp=2,recompute=full:4

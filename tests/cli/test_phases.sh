@@ -333,7 +333,7 @@ expect_error_line "phase 2: "
 
 sed 's/"global_batch": 128/"fix": "micro_batch=16"/' zero.json >pinned.json
 expect 2 plan -w mlp -c local:2 --fix pp=1,dp=2,compression=none --no-simulate --phases pinned.json -q
-expect_error_line "phase 2: found " "a plan that goes on from the state of the first phase" "its replicas, buckets and number"
+expect_error_line "phase 2: found " "a plan that continues from the state of the first phase" "its replicas, buckets and number"
 printf '{"schema": "trainyard.phases/1", "phases": [{"steps": 2}, {"steps": 2, "fix": "pp=2,dp=1"}]}' >cut.json
 expect 2 plan -w mlp -c local:2 --fix compression=none,pp=1,dp=2 --no-simulate --phases cut.json -q
 expect_error_line "phase 2: "
@@ -343,7 +343,7 @@ d, e = json.load(open("plan.json")), json.load(open("zero-plan.json"))
 d["phases"][1] = e["phases"][0]
 json.dump(d, open("mixed.json", "w"))'
 expect 3 estimate mixed.json
-expect_error_line "mixed.json:/phases/1" "expected a plan that goes on from the state of the first phase"
+expect_error_line "mixed.json:/phases/1" "expected a plan that continues from the state of the first phase"
 
 # Errors in them.
 wrong() {

@@ -527,7 +527,7 @@ Test(tensor_ranks, says_what_cannot_be_divided)
     x = network_embedding(w, VOCABULARY, 32, 0);
     x = network_linear(w, network_mlp(w, x, 48, false, true), 32, false);
     network_loss(w, network_linear(w, x, VOCABULARY, false));
-    expect_refusal(w, 2, true, "a linear is not divided along the sequence");
+    expect_refusal(w, 2, true, "a linear is not sharded along the sequence");
     network_free(w);
     w = network_new(TY_INPUT_TOKEN, 1, &length);
     x = network_moe_shared(w, network_embedding(w, VOCABULARY, 32, 0), 4, 2, 48, 7, false, true);

@@ -289,7 +289,7 @@ Test(ranks, tensor_ranks_divide_what_they_must)
         {"small-moe", 2, false, NULL, NULL},
         {"small-moe", 3, false, "has heads 8, expected a divisor of it", NULL},
         {"lenet", 2, false, "has no attention, mlp or moe layer", NULL},
-        {"bert-base", 2, true, NULL, "is not divided along the sequence"},
+        {"bert-base", 2, true, NULL, "is not sharded along the sequence"},
     };
 
     for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {

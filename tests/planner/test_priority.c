@@ -124,7 +124,7 @@ Test(priority, checker_refuses_another_order)
         cr_assert_eq(ty_program_check(plan, program, "late", &error), TY_EPARSE);
         if (list->instructions[i].op != TY_OP_BACKWARD) /* others of these belong to the next
                                                          * step */
-            cr_expect_not_null(strstr(error.message, "with an order of exchanges"), "%s",
+            cr_expect_not_null(strstr(error.message, "with an order of all-reduces"), "%s",
                                error.message);
         list->instructions[i].lead -= 1;
     }

@@ -436,7 +436,7 @@ Test(servers, questions_without_sense_are_refused)
          "servers: found 2, expected 0: another algorithm is asked for"},
         {{.servers = 2, .pipeline_stages = 2}, "expected 0: stages are asked for"},
         {{.servers = 2, .pinned = TY_PIN_TENSOR, .dimensions.tensor_parallel = 2},
-         "expected 0: ranks are asked for"},
+         "expected 0: parameter servers serve replicas of one device"},
         {{.servers = 2, .pinned = TY_PIN_ZERO, .dimensions.zero = 1}, "expected 0: with ZeRO"},
         {{.servers = 2, .fix_schedule = true, .schedule = TY_PIPEDREAM},
          "expected 0: that schedule has no flush"},
