@@ -92,11 +92,11 @@ typedef struct ty_cluster_rates {
 } ty_cluster_rates;
 
 /**
- * Price and power of a whole cluster. A device's price is the one given, else its part of its
- * host's in the cluster, else the first of study/catalogue/prices.json for its host or for the
- * device; if a kind of price is requested, the first of that kind. Power of a host at load u: P (i
- * + (1-i) u), P its rated power and i the share of it drawn when idle; of hosts without rating,
- * devices at theirs, times 1 + host overhead.
+ * Price and power of a cluster. A device's price is the one given, else its part of its host's in
+ * the cluster, else the first of study/catalogue/prices.json for its host or for the device; if a
+ * kind of price is requested, the first of that kind. Power of a host at load u: P (i + (1-i) u), P
+ * its rated power and i the share of it drawn when idle; of hosts without rating, devices at
+ * theirs, times 1 + host overhead.
  * @param load share of the time that devices compute; 0..1
  */
 ty_status ty_cluster_rates_of(const ty_cluster *cluster, double load, const ty_cost_rates *rates,

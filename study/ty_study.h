@@ -204,13 +204,14 @@ ty_status ty_plan_score(const ty_plan *plan, const ty_cluster *cluster, const ch
  * A key and its values. Keys:
  *   workload, cluster, batch, seq,
  *   system, stack, precision, objective, task    the member of that name
- *   workload.KEY                          KEY=VALUE after the workload: "gpt2 sequence=512" hosts
- *   N of "Nx HOST", or of "host:N" pod, leaf, host, gpu, oversub         that word of a described
- *   fabric device                                the "@DEVICE" of a described fabric
- *   bandwidth.LINK, latency.LINK          of every link of that type; LINK may be "all" memory,
- *   compute, memory_bandwidth     of every device price, power, failure_rate            as in
- *   ty_cost_question the keys of `fix`                      tp, pp, dp, zero, micro_batch,
- *   schedule, ...
+ *   workload.KEY                          KEY=VALUE after the workload: "gpt2 sequence=512"
+ *   hosts                                 N of "Nx HOST", or of "host:N"
+ *   pod, leaf, host, gpu, oversub         that word of a described fabric
+ *   device                                the "@DEVICE" of a described fabric
+ *   bandwidth.LINK, latency.LINK          of every link of that type; LINK may be "all"
+ *   memory, compute, memory_bandwidth     of every device
+ *   price, power, failure_rate            as in ty_cost_question
+ *   the keys of `fix`                     tp, pp, dp, zero, micro_batch, schedule, ...
  * Figures of links and devices are quantities ("100Gb/s", "5us", "80GiB") or factors ("x0.5").
  */
 typedef struct ty_whatif_axis {

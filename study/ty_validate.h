@@ -64,7 +64,7 @@ ty_status ty_records_parse(const char *text, size_t length, const char *name, ty
                            ty_error *error) TY_MUST_CHECK;
 void ty_records_free(ty_records *records);
 
-/** A further metric of the same run; 0 where there is none of that name. */
+/** A further metric of the same run; 0 if there is none of that name. */
 double ty_record_also_measured(const ty_record *record, const char *metric);
 /** Whether more of the metric is better; false for times, sizes and samples to target. */
 bool ty_record_more_is_better(const ty_record *record);

@@ -1,7 +1,7 @@
 /**
  * @file ty_topologies.h
  * A cluster: devices, hosts, switches and the links between them, as a graph (igraph underneath).
- * Vertices are devices, hosts (the PCIe/memory hub of a server), NVLink switches, NICs and network
+ * Vertices are devices, hosts (the PCIe/memory hub of a node), NVLink switches, NICs and network
  * switches; edges are links with a bandwidth per direction, a latency and a kind.
  *
  * Clusters come from one line of text, from the catalogue (data: topologies/catalogue/), from a
@@ -46,7 +46,7 @@ ty_status ty_cluster_open(const char *text, const ty_profile *local, ty_cluster 
 ty_status ty_cluster_line(const char *text, char **line, ty_error *error) TY_MUST_CHECK;
 /** Checks a custom device file, as "@FILE" in a line reads it (trainyard.device/1). */
 ty_status ty_device_file_check(const char *path, ty_error *error) TY_MUST_CHECK;
-/** Whether `text` names this machine, and how many ranks ("local" alone: one per core, 0 here). */
+/** Whether `text` names this machine, and how many ranks (only "local": one per core, 0 here). */
 bool ty_cluster_is_local(const char *text, uint32_t *ranks);
 /** "local:N" from a measured profile: one device per rank, all on one host whose cores they share.
  */
@@ -186,7 +186,7 @@ typedef struct ty_rails {
     double around_latency_s, across_latency_s; /* largest; 0 if there is no such edge */
     double exchange_bytes_per_s;  /* all-to-all: S over the seconds in which every device sends S/n
                                      to every other; HUGE_VAL for one device */
-    double bandwidth_bytes_per_s; /* E over the seconds of the channelled ring, both ways at once;
+    double bandwidth_bytes_per_s; /* E over the seconds of the channeled ring, both ways at once;
                                      on a torus, of an all-gather along all its axes */
     ty_torus torus;               /* ty_cluster_torus */
 } ty_rails;
@@ -263,7 +263,7 @@ void ty_ring_set_clear(ty_ring_set *set);
 /**
  * As many rings over direct links (NVLink meshes) as the links' lanes allow, each lane used once.
  * If up to nine devices have no such ring, the best one in which some edges pass through a common
- * neighbour, as in NCCL (src/graph/paths.cc, PATH_NVB): five GPUs of a DGX-1. Else the ring over
+ * neighbor, as in NCCL (src/graph/paths.cc, PATH_NVB): five GPUs of a DGX-1. Else the ring over
  * the routes in the given order. Exact for meshes of up to eight devices; for more, the best within
  * a fixed budget of steps.
  * @param count 2 to 64

@@ -13,7 +13,8 @@
  *   sequential   "input" (shape) and "sample_bytes" (in storage, labels included), or "sequence"
  * and "token_bytes" for tokens; "layers": a list of statements, each of which reads the previous
  * statement's tensor; "blocks" (optional). The statements:
- *     {"kind"}   a layer, with an optional "name": linear     "out_features", "has_bias" (true)
+ *     {"kind"}   a layer, with an optional "name":
+ *       linear     "out_features", "has_bias" (true)
  *       conv2d     "out_channels", "kernel", "stride" (1), "padding" (0), "groups" (1),
  *                  "has_bias" (true); kernel and padding are a size or [height, width]
  *       pool       "kernel", "stride" (kernel), "padding" (0), "is_average" (false);
@@ -43,7 +44,7 @@
  *     {"label": "x"}, {"from": "x"}
  *                names the tensor; continues from a named one
  *     {"join", "inputs"}
- *                joins labelled tensors
+ *                joins labeled tensors
  *     {"frozen": [..]}
  *                the same statements; their layers are not trained
  *     {"block": "b", ..}
@@ -88,7 +89,7 @@ typedef struct ty_import_options {
                                               no note as unread; NULL: none */
 } ty_import_options;
 
-/** Result of an importer. Zero-initialise it. */
+/** Result of an importer. Zero-initialize it. */
 typedef struct ty_import_report {
     const char *format; /* the detected format: "Hugging Face config.json" */
     char **notes;       /* parts left out or assumed, one sentence each */
@@ -338,7 +339,7 @@ uint32_t ty_builder_gated_delta(ty_builder *builder, uint32_t input, uint64_t he
 uint32_t ty_builder_lstm(ty_builder *builder, uint32_t input, uint64_t hidden_features,
                          bool has_bias);
 
-/** Costs of a layer that has no formulas. Zero-initialise; the other bytes follow from the
+/** Costs of a layer that has no formulas. Zero-initialize; the other bytes follow from the
  * shapes. */
 typedef struct ty_opaque {
     ty_shape output;

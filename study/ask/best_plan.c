@@ -74,8 +74,8 @@ ty_status ty_plan_score(const ty_plan *plan, const ty_cluster *cluster, const ch
     ty_convergence *task = NULL;
     ty_status status = open_task(task_name, plan->workload->name, &task, error);
 
-    /* A phase may have another momentum than its workload: the rate is converted in proportion to
-     * the effective step. */
+    /* A phase may have another momentum than its workload: converts the rate so that training
+     * covers the same distance per step. */
     if (own->kind == TY_OPTIMIZER_SGD && usual->kind == TY_OPTIMIZER_SGD)
         rate = own->learning_rate * (1 - usual->momentum) / (1 - own->momentum);
     if (status == TY_OK)

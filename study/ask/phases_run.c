@@ -9,8 +9,8 @@
 
 #define RUN_SCHEMA "trainyard.phased-run/1"
 
-/* Runs one phase up to step `steps` of the training; writes its result to `output`. @param
- * has_result [out] whether there is one, also for the steps before a failure */
+/* Runs one phase up to step `steps` of the training; writes its result to `output`.
+ * @param has_result [out] whether there is one, also for the steps before a failure */
 static ty_status run_phase(ty_plan *plan, const ty_training *training, const char *output,
                            bool *has_result, const ty_watch *watch, ty_error *error)
 {
@@ -87,7 +87,8 @@ static ty_status steps_done(const char *checkpoint, uint32_t *out, ty_error *err
     return status;
 }
 
-/* Whether a phase has a result of this plan, and the checkpoint is from a later phase. */
+/* Whether a phase has a result of this plan that did not meet the target, so that the training
+ * continues after it. */
 static ty_status has_result(const char *path, const ty_plan *plan, bool *out, ty_error *error)
 {
     ty_run *run = NULL;
@@ -110,7 +111,9 @@ done:
 }
 
 /* Reads the results of finished phases next to the checkpoint, except for the last phase, which the
- * worker restores. @param first [out] the phase to resume @param steps [out] of those before it */
+ * worker restores.
+ * @param first [out] the phase to resume
+ * @param steps [out] of those before it */
 static ty_status go_on(const ty_phased_plan *plan, const char *checkpoint, ty_json_writer *writer,
                        uint32_t *first, uint32_t *steps, ty_error *error)
 {

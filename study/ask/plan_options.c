@@ -46,8 +46,7 @@ static ty_status check_schedule(const ty_question *question, const ty_workload *
     const bool needs_several = o->fix_schedule && ty_schedule_at(o->schedule)->needs_pipeline;
 
     if (question->system != NULL || !needs_several || is_said ||
-        workload->learning ==
-            TY_LEARNING_REINFORCEMENT) /* the check below refuses all other schedules */
+        workload->learning == TY_LEARNING_REINFORCEMENT) /* refused below with all others */
         return TY_OK;
     return ty_fail(
         error, TY_EINVAL,

@@ -169,8 +169,8 @@ static bool is_usual_network(const ty_workload *w)
 }
 
 /* Language and image models use half precision on devices with units for it, unless one is
- * specified; other workloads use their own. @param is_measured layer times come from a profile,
- * which has one precision */
+ * specified; other workloads use their own.
+ * @param is_measured layer times come from a profile, which has one precision */
 static ty_status choose_precision(const char *asked, const ty_cluster *cluster, bool is_measured,
                                   ty_workload *workload, ty_error *error)
 {

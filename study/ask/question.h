@@ -7,14 +7,14 @@
 
 #include "ty_study.h"
 
-/** Planner options for `fix` and the rest of a question. TY_EINVAL names the key. @param texts gets
- * storage that must outlive the options */
+/** Planner options for `fix` and the rest of a question. TY_EINVAL names the key.
+ * @param texts gets storage that must outlive the options */
 ty_status ty_plan_options_of(const ty_question *question, const ty_question_inputs *inputs,
                              ty_fix_texts *texts, ty_plan_options *out,
                              ty_error *error) TY_MUST_CHECK;
 
-/** The variant within the question's budget; bits 0 for a question without one. @return as
- * ty_budget_open and ty_deploy */
+/** The variant within the question's budget; bits 0 for a question without one.
+ * @return as ty_budget_open and ty_deploy */
 ty_status ty_question_deploy(const ty_question *question, const ty_question_inputs *inputs,
                              ty_deployment *out, ty_error *error) TY_MUST_CHECK;
 
@@ -33,7 +33,8 @@ ty_status ty_question_check_inputs(const ty_question *question, ty_error *error)
 
 /** Checks a question without a search: its texts, and its pins against workload, devices and
  * framework. Uses only the number of devices per host, not their rates, so it also works before a
- * machine is measured. @return as ty_question_plan; TY_OK if only the search can tell */
+ * machine is measured.
+ * @return as ty_question_plan; TY_OK if only the search can tell */
 ty_status ty_question_check(const ty_question *question, const ty_question_inputs *inputs,
                             ty_error *error) TY_MUST_CHECK;
 

@@ -36,8 +36,10 @@ void ty_remedy_clear(ty_remedy *remedy)
     *remedy = (ty_remedy){0};
 }
 
-/* Tries a question; if it has a plan, that is the suggestion. @param words  description of the
- * change @param answer [out] TY_OK, TY_EINFEASIBLE or TY_EINVAL @return other failures */
+/* Tries a question; if it has a plan, that is the suggestion.
+ * @param words  description of the change
+ * @param answer [out] TY_OK, TY_EINFEASIBLE or TY_EINVAL
+ *               @return other failures */
 static ty_status ask(search *s, const ty_vary_point *point, bool is_open, const char *words,
                      ty_status *answer)
 {

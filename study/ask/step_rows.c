@@ -254,8 +254,8 @@ static bool next_line(lines *l)
     return false;
 }
 
-/* Reads a field, plain or in quotes, in which two quotes are one. (RFC 4180) @return false after
- * the last, or if it is too long */
+/* Reads a field, plain or in quotes, in which two quotes are one. (RFC 4180)
+ * @return false after the last, or if it is too long */
 static bool next_field(const lines *l, size_t *at, char out[FIELD_ROOM])
 {
     size_t length = 0;

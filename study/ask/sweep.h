@@ -24,8 +24,9 @@ typedef struct ty_sweep {
 
 /**
  * Runs every wanted task. Returns the first failure, of a task or of taking its result, and ends
- * the other tasks. @return TY_EINTERRUPTED if the watch stops it; TY_EBACKEND for a child that
- * died, unless `lose` accepts it.
+ * the other tasks.
+ * @return TY_EINTERRUPTED if the watch stops it; TY_EBACKEND for a child that died, unless `lose`
+ *         accepts it.
  */
 ty_status ty_sweep_run(const ty_sweep *work, ty_error *error) TY_MUST_CHECK;
 

@@ -77,8 +77,7 @@ ty_status ty_convergence_from_json(const ty_json *object, ty_convergence **out, 
     ty_convergence *t = ty_alloc(1, sizeof *t);
 
     TY_TRY(ty_check_memory(t != NULL, error));
-    ty_json_ignore(object,
-                   "workload"); /* the workload with this task; used only in the catalogue */
+    ty_json_ignore(object, "workload"); /* workload of the task, for the catalogue */
     TY_CHECK(ty_record_read_all(object, &task_record, t, NULL, error), status, cleanup);
     if (t->smallest_batch > t->largest_batch) {
         status = ty_json_fail(object, error, "a smallest batch not above the largest");

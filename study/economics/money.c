@@ -9,8 +9,8 @@
 #define SECONDS_PER_HOUR 3600.0
 #define JOULES_PER_KWH 3.6e6
 
-/* Rated power of all hosts; 0 if neither a host nor its devices have one. @param device_w power per
- * device, instead of all ratings; 0: not specified */
+/* Rated power of all hosts; 0 if neither a host nor its devices have one.
+ * @param device_w power per device, instead of all ratings; 0: not specified */
 static double rated_power_w(const ty_cluster *cluster, double host_overhead, double device_w)
 {
     double sum = 0;

@@ -32,7 +32,8 @@ typedef struct ty_prices {
 ty_status ty_prices_open(const char *text, ty_prices *out, ty_error *error) TY_MUST_CHECK;
 void ty_prices_clear(ty_prices *prices);
 
-/** @param host NULL: unknown @param host_devices number of devices that share the host's price */
+/** @param host NULL: unknown
+ * @param host_devices number of devices that share the host's price */
 ty_status ty_price_of(const ty_prices *prices, const ty_host_type *host, uint32_t host_devices,
                       const ty_device_type *device, ty_price *out, ty_error *error) TY_MUST_CHECK;
 

@@ -98,8 +98,7 @@ ty_status ty_failure_question_of(const ty_plan *plan, const ty_cluster *cluster,
         return TY_OK;
     TY_TRY(ty_read_or_factor(asked, "", "failure-rate", &rate, &is_factor, error));
     out->device_mtbf_s = is_factor ? out->device_mtbf_s / rate : SECONDS_PER_YEAR / rate;
-    out->host_mtbf_s =
-        is_factor ? out->host_mtbf_s / rate : HUGE_VAL; /* included in the devices' rate */
+    out->host_mtbf_s = is_factor ? out->host_mtbf_s / rate : HUGE_VAL; /* in the devices' rate */
     return TY_OK;
 }
 

@@ -615,8 +615,8 @@ static bool is_first_of_group(const ty_fit *fit, size_t i)
     return !fit->rows[i].shown.is_judge;
 }
 
-/* Predicts the rows of each group by a fit without it; with slopes, linearized. @return the mean
- * error of the rows in the loss */
+/* Predicts the rows of each group by a fit without it; with slopes, linearized.
+ * @return the mean error of the rows in the loss */
 static double leave_out(workroom *room, const double *x)
 {
     problem *p = &room->problem;
@@ -920,7 +920,8 @@ done:
 typedef enum measure { BY_LEFT_OUT, BY_LOSS, MEASURES } measure;
 
 /* Linearized measure with `count` further constants: the left-out error, or the loss plus Akaike's
- * penalty of one nat per constant. @param x [dimensions] of the chosen constants */
+ * penalty of one nat per constant.
+ * @param x [dimensions] of the chosen constants */
 static double measure_with(workroom *room, measure by, const double *x, const uint32_t *further,
                            uint32_t count)
 {
@@ -951,7 +952,9 @@ static bool is_gain(double before, double after)
 }
 
 /* The best one or two further constants by a measure; of two that mask each other, neither helps
- * alone. @param size 1 or 2 @return false: none is an improvement */
+ * alone.
+ * @param size 1 or 2
+ * @return false: none is an improvement */
 static bool best_further(workroom *room, measure by, const double *x, const bool *is_out,
                          uint32_t size, uint32_t best[2])
 {
@@ -976,7 +979,8 @@ static bool best_further(workroom *room, measure by, const double *x, const bool
 }
 
 /* Adds a proposal of either measure if it lowers the left-out error: one constant, or two if these
- * are better. @return false: none does */
+ * are better.
+ * @return false: none does */
 static bool choose_further(workroom *room, double *x, const bool *is_out, uint32_t most,
                            double *least)
 {

@@ -18,7 +18,7 @@
  * prior around the framework's value, so that constants that rows do not determine stay unchanged:
  *     sum over rows |log(p/m)| / n  +  w sum over constants (log(c / c0) / s)^2
  * s = TY_FIT_DEVIATION and w = TY_FIT_NOISE / 2n, the posterior's mode if measurements have noise
- * of TY_FIT_NOISE (double exponential). Minimised by Gauss-Newton steps with weights from the
+ * of TY_FIT_NOISE (double exponential). Minimized by Gauss-Newton steps with weights from the
  * current errors (iteratively reweighted least squares), halved on overshoot; deterministic.
  *
  * Errors are |predicted / measured - 1|. Left-out errors: the constants are fitted again without
@@ -59,16 +59,18 @@ typedef struct ty_measurement {
 } ty_measurement;
 
 /**
- * Adds a step of a question's plan. @param question `stack` is the name with which the fit's
- * framework was opened @return as ty_question_open and ty_question_plan: TY_EINFEASIBLE if the
- * layout does not fit
+ * Adds a step of a question's plan.
+ * @param question `stack` is the name with which the fit's framework was opened
+ * @return as ty_question_open and ty_question_plan: TY_EINFEASIBLE if the layout does not fit
  */
 ty_status ty_fit_add_step(ty_fit *fit, const ty_question *question,
                           const ty_measurement *measurement, ty_error *error) TY_MUST_CHECK;
 /**
  * Adds a collective as measured by nccl-tests: without other traffic, with the library's choice of
- * algorithm. @param cluster outlives the fit @param ranks, hosts number of ranks, in equal numbers
- * on the first `hosts` hosts @param bytes   message size: bytes per rank
+ * algorithm.
+ * @param cluster outlives the fit
+ * @param ranks, hosts number of ranks, in equal numbers on the first `hosts` hosts
+ * @param bytes message size: bytes per rank
  */
 ty_status ty_fit_add_collective(ty_fit *fit, const ty_cluster *cluster, ty_collective_kind kind,
                                 uint32_t ranks, uint32_t hosts, uint64_t bytes,
@@ -84,7 +86,8 @@ ty_status ty_fit_add_log(ty_fit *fit, const ty_collective_log *log, const ty_clu
 /**
  * Adds the kernels of a traced step of the first rank: one row each for products, fused attention
  * and memory passes, if plan and trace both have them. Ignores collectives, which wait for other
- * ranks in a trace. @param name of the trace, in tables and messages
+ * ranks in a trace.
+ * @param name of the trace, in tables and messages
  */
 ty_status ty_fit_add_trace(ty_fit *fit, const ty_question *question, const ty_traced_steps *steps,
                            const char *name, ty_error *error) TY_MUST_CHECK;
@@ -135,14 +138,15 @@ bool ty_is_step_rows(const char *path);
 ty_status ty_step_value_parse(ty_step_unit unit, const char *text, double *out,
                               ty_error *error) TY_MUST_CHECK;
 /**
- * Converts a figure to a plan's step time. @return TY_EINVAL: tokens of samples without tokens;
- * faster than the devices' peak, with the factor
+ * Converts a figure to a plan's step time.
+ * @return TY_EINVAL: tokens of samples without tokens; faster than the devices' peak, with the
+ *         factor
  */
 ty_status ty_step_seconds(ty_step_unit unit, double value, const ty_plan *plan,
                           const ty_cluster *cluster, double *out, ty_error *error) TY_MUST_CHECK;
 /**
- * ty_fit_add_step of a row, with missing values from `otherwise`. @return TY_EPARSE, with the row's
- * place first: also for a layout that does not fit
+ * ty_fit_add_step of a row, with missing values from `otherwise`.
+ * @return TY_EPARSE, with the row's place first: also for a layout that does not fit
  */
 ty_status ty_fit_add_row(ty_fit *fit, const ty_question *otherwise, const ty_step_row *row,
                          ty_error *error) TY_MUST_CHECK;
@@ -157,18 +161,19 @@ extern const char *const ty_fit_collective_constants[];
 void ty_fit_trace_constants(const ty_fit *fit, const char *names[TY_TRACED_KIND_COUNT]);
 
 /**
- * Fits exactly these constants, even if the rows do not determine them. @param names as for
- * ty_stack_find, NULL at the end; may be empty @return TY_EINVAL for an unknown name, with the
- * nearest, and for a constant that no factor changes: one that is 0, or one of a device if the rows
- * have several devices
+ * Fits exactly these constants, even if the rows do not determine them.
+ * @param names as for ty_stack_find, NULL at the end; may be empty
+ * @return TY_EINVAL for an unknown name, with the nearest, and for a constant that no factor
+ *         changes: one that is 0, or one of a device if the rows have several devices
  */
 ty_status ty_fit_solve(ty_fit *fit, const char *const *names, ty_error *error) TY_MUST_CHECK;
 /**
  * Fits the constants that the rows determine. Repeatedly adds the constant, or the two that mask
  * each other, with the largest reduction of the left-out error, until none helps; then drops
  * unnecessary ones. Linearized times propose constants, by the left-out error and by the loss.
- * Other constants stay unchanged, with a `reason`. Rows are left out as in ty_fit_leave_out. @param
- * watch may be NULL @return TY_EINVAL with fewer than TY_FIT_LEAST_ROWS rows; TY_EINTERRUPTED
+ * Other constants stay unchanged, with a `reason`. Rows are left out as in ty_fit_leave_out.
+ * @param watch may be NULL
+ * @return TY_EINVAL with fewer than TY_FIT_LEAST_ROWS rows; TY_EINTERRUPTED
  */
 ty_status ty_fit_choose(ty_fit *fit, const char *const *names, const ty_watch *watch,
                         ty_error *error) TY_MUST_CHECK;

@@ -16,7 +16,8 @@ ty_status ty_run_folder_make(char folder[PATH_MAX], int *held, ty_error *error) 
 #define TY_RUN_CHECKPOINT "checkpoint" /* a checkpoint in it, next to the job */
 
 /** The same in /dev/shm, for files of shared memory: Open MPI would use /dev/shm itself, where
- * segments of a killed run stay. @return its lock; the folder is "" if it cannot be made */
+ * segments of a killed run stay.
+ * @return its lock; the folder is "" if it cannot be made */
 int ty_run_segments_make(char folder[PATH_MAX]);
 
 /** Removes a folder with its contents; ignores "". */

@@ -90,8 +90,8 @@ static void notice_lost_hosts(void)
 }
 
 /* Makes a secret by which ranks of this run authenticate, unless the environment has one: only this
- * user can read the environment. Without random numbers, ranks report that they have none. @return
- * the variable for mpirun to pass to all hosts; NULL: none */
+ * user can read the environment. Without random numbers, ranks report that they have none.
+ * @return the variable for mpirun to pass to all hosts; NULL: none */
 static char *secret_make(void)
 {
     unsigned char random[32];
@@ -312,8 +312,7 @@ ty_status ty_worker_run(ty_job *job, uint32_t ranks, const ty_watch *watch, ty_e
     fflush(NULL);
     child = fork();
     if (child == 0) {
-        setpgid(0,
-                0); /* the terminal's Ctrl-C only reaches this process, which passes it on once */
+        setpgid(0, 0); /* Ctrl-C only reaches this process, which passes it on once */
         if (segments[0] != '\0')
             setenv(TY_OPEN_MPI_MAJOR < 5 ? "OMPI_MCA_btl_vader_backing_directory"
                                          : "OMPI_MCA_btl_sm_backing_directory",

@@ -36,7 +36,7 @@ void ty_process_tree_kill(pid_t top);
 /** Seconds that a launcher may be silent: $TRAINYARD_START_SECONDS, 0 means forever; default 30. */
 double ty_launch_patience_s(void);
 
-/** Detects a hanging launcher. Zero-initialised; called about once per second. */
+/** Detects a hanging launcher. Zero-initialized; called about once per second. */
 typedef struct ty_launch_watch {
     double patience_s; /* > 0 */
     bool is_watching;
@@ -51,9 +51,10 @@ typedef struct ty_launch_watch {
  * Before its ranks have begun, a launcher counts as hanging if it and all below it used no CPU time
  * for `patience_s`, or more than twice that per process. It always counts as hanging if for
  * `patience_s` it does not reap an ended child. After the ranks have begun, it also does if it has
- * no child and does not end, or if a host acknowledges no data. @param have_begun the ranks have
- * begun @param now_s      from ty_now_s @return the reason, to follow the launcher's name; NULL:
- * not hanging
+ * no child and does not end, or if a host acknowledges no data.
+ * @param have_begun the ranks have begun
+ * @param now_s      from ty_now_s
+ * @return the reason, to follow the launcher's name; NULL: not hanging
  */
 const char *ty_launch_is_lost(ty_launch_watch *watch, const ty_process_tree *tree, bool have_begun,
                               double now_s);

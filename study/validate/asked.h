@@ -27,8 +27,8 @@ const ty_json *ty_names_row(const ty_json *names, const char *list, const ty_rec
 #define TY_ASKED_SIZE 384
 /**
  * The hosts of a record as a cluster line, as many as its devices fill. Uses a catalogue host if
- * the record names one with its devices per host, else devices with one NIC each. @return false
- * with a reason if the device or the network is unknown
+ * the record names one with its devices per host, else devices with one NIC each.
+ * @return false with a reason if the device or the network is unknown
  */
 bool ty_names_cluster(const ty_json *names, const ty_record *record, char line[TY_ASKED_SIZE],
                       char reason[TY_SKIP_REASON_SIZE]);
@@ -54,8 +54,8 @@ void ty_asked_add(char out[TY_ASKED_SIZE], const char *format, ...) TY_PRINTF(2,
 
 /**
  * Converts a language model's record to shape, cluster and layout texts. Omitted values get the
- * default of its software (`language_stacks` of the names). @param reason [out] why there is no
- * question; "" if there is one
+ * default of its software (`language_stacks` of the names).
+ * @param reason [out] why there is no question; "" if there is one
  */
 void ty_ask_language_model(const ty_json *names, const ty_record *record, ty_asked *out,
                            char reason[TY_SKIP_REASON_SIZE]);
@@ -64,8 +64,9 @@ void ty_ask_language_model(const ty_json *names, const ty_record *record, ty_ask
 void ty_asked_set_scale(ty_asked *asked, const char *stack, double scale);
 
 /**
- * Step time in seconds, as printed by `plan`. @param record of the question
- * @param is_fitted [out] whether a constant of the stack was fitted to the record's model
+ * Step time in seconds, as printed by `plan`.
+ * @param record of the question
+ * @param is_fitted [out] whether a constant of the framework was fitted to the record's model
  * @return TY_EINFEASIBLE if nothing fits
  */
 ty_status ty_asked_step(const ty_asked *asked, const ty_record *record, double *step_s,
@@ -73,8 +74,8 @@ ty_status ty_asked_step(const ty_asked *asked, const ty_record *record, double *
 
 /**
  * Finds the compute scale of a framework at which a step takes the measured time, to a millionth;
- * sets it in `asked->stack`. @return TY_EINFEASIBLE if communication alone takes as long, or
- * nothing fits
+ * sets it in `asked->stack`.
+ * @return TY_EINFEASIBLE if communication alone takes as long, or nothing fits
  */
 ty_status ty_asked_calibrate(ty_asked *asked, const ty_record *record, const char *stack,
                              double measured_s, double *scale, ty_error *error) TY_MUST_CHECK;
@@ -88,8 +89,8 @@ ty_status ty_verdict_command(const char *const *words, ty_verdict *out,
                              ty_error *error) TY_MUST_CHECK;
 
 /**
- * The verdict on a record, by the first predictor that accepts it. @return TY_ENOMEM and TY_EIO;
- * other failures become skips with their message
+ * The verdict on a record, by the first predictor that accepts it.
+ * @return TY_ENOMEM and TY_EIO; other failures become skips with their message
  */
 ty_status ty_predict(const ty_json *names, const ty_records *records, const ty_record *record,
                      ty_verdict *out, ty_error *error) TY_MUST_CHECK;

@@ -84,8 +84,8 @@ static ty_status add_hub(builder *b, uint32_t host, const char *name, uint32_t *
     return TY_OK;
 }
 
-/* The vertices of a host except the first, `hub`; one of them may exist already. @param vertices
- * [out] [vertex_count] index of each in the cluster */
+/* The vertices of a host except the first, `hub`; one of them may exist already.
+ * @param vertices [out] [vertex_count] index of each in the cluster */
 static ty_status add_parts(builder *b, const catalogue_host *h, const char *name, uint32_t hub,
                            uint32_t shared, uint32_t *vertices, ty_error *error)
 {

@@ -29,8 +29,8 @@ ty_status builder_own_link(builder *b, uint32_t from, uint32_t to, const link_ty
 ty_status builder_device(builder *b, const char *name, uint32_t type, uint32_t host,
                          uint32_t *vertex, ty_error *error) TY_MUST_CHECK;
 /**
- * Adds a host with its inside: `name`, "name/gpu-0" and so on. @param first [out] vertex of the
- * host itself; its vertex v is first + v
+ * Adds a host with its inside: `name`, "name/gpu-0" and so on.
+ * @param first [out] vertex of the host itself; its vertex v is first + v
  */
 ty_status builder_host(builder *b, uint32_t host, const char *name, uint32_t *first,
                        ty_error *error) TY_MUST_CHECK;

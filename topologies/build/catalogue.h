@@ -38,7 +38,7 @@ typedef struct catalogue_match {
     uint32_t device;
 } catalogue_match;
 
-/** A whole cluster by name: short for a one-line description. */
+/** A named cluster: short for a one-line description. */
 typedef struct catalogue_cluster {
     char *name;
     char *source, *line;
@@ -61,7 +61,7 @@ typedef struct catalogue_host {
     ty_host_type type; /* repeats name and source; price and power */
     uint32_t device_type;
     uint32_t network;
-    uint32_t tray; /* host that other tools count, for a rack modelled as one host; NO_INDEX */
+    uint32_t tray; /* host that other tools count, for a rack modeled as one host; NO_INDEX */
     uint32_t domain_hosts;  /* number of these hosts that may share a device switch; 0: none */
     uint32_t domain_switch; /* that switch, one of the vertices */
     uint32_t vertex_count;  /* the host vertex is the first */

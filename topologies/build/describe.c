@@ -2,13 +2,14 @@
  *   line   = NAME | part | part + part ... | [site] + [site] ... WAN
  *   site   = [site:N] "[" part or part + part ... "]"
  *   part   = [COUNTx] HOST                        hosts around one non-blocking switch
- *          | COUNTx HOST gpu:G                    hosts with only the first G of their devices |
- *          [pod:P] [leaf:L] host:H HOST [oversub:R] | [pod:P] [leaf:L] host:H gpu:G @DEVICE INSIDE
- *          NETWORK [NICS] [oversub:R] | torus:XxYxZ @DEVICE LINK [host:D]     closed in every
- *          direction | mesh:XxYxZ @DEVICE LINK [host:D]      open
+ *          | COUNTx HOST gpu:G                    hosts with only the first G devices
+ *          | [pod:P] [leaf:L] host:H HOST [oversub:R]
+ *          | [pod:P] [leaf:L] host:H gpu:G @DEVICE INSIDE NETWORK [NICS] [oversub:R]
+ *          | torus:XxYxZ @DEVICE LINK [host:D]     closed in every direction
+ *          | mesh:XxYxZ @DEVICE LINK [host:D]      open
  *   LINK, INSIDE, NETWORK = KIND | KIND=RATE     "nvlink3=300GB/s": the kind with a custom rate
- *   NICS = nics=N | nics=NxRATE           of a host: "nics=1", "nics=4x200Gb/s" DEVICE = name |
- *   NAME{KEY=VALUE,...} | FILE    of one's own: describe_device.c
+ *   NICS = nics=N | nics=NxRATE           of a host: "nics=1", "nics=4x200Gb/s"
+ *   DEVICE = name | NAME{KEY=VALUE,...} | FILE    custom: describe_device.c
  *
  * With gpu:G, every device has its own NIC, unless NICS gives the number per host. Leaves connect
  * to one spine (per pod), spines to one core. A real fabric has many spines, which share the
@@ -548,7 +549,7 @@ static ty_status parse_levels(const description *d, uint32_t first, uint32_t end
     return TY_OK;
 }
 
-/* ---- Tori: every device has a router of its own, linked to its neighbours' ------------------- */
+/* ---- Tori: every device has a router of its own, linked to its neighbors' ------------------- */
 
 enum { DIMENSION_LIMIT = 4 };
 
@@ -643,7 +644,7 @@ static ty_status add_cell(site *s, const torus *t, uint32_t i, uint32_t hub, uin
     return builder_own_link(s->b, device, *router, &inner, 2 * t->dimensions, error);
 }
 
-/* In a dimension of size two, both ports of a torus connect to the same neighbour. */
+/* In a dimension of size two, both ports of a torus connect to the same neighbor. */
 static ty_status add_rows(site *s, const torus *t, const uint32_t *routers, ty_error *error)
 {
     for (uint32_t dimension = 0, stride = 1; dimension < t->dimensions; dimension++) {

@@ -8,7 +8,7 @@
 
 static const char mark[] = "storage=";
 
-/* Default, as in the catalogue for a host with its own storage. */
+/* Default: the catalogue's estimate of reading threads per host. */
 #define USUAL_REQUESTS 32
 
 /* ---- Words --------------------------------------------------------------------------------- */

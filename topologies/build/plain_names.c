@@ -89,8 +89,8 @@ static bool skip(char **at, const char *word)
     return true;
 }
 
-/* "nodes of 8 h100", "8xh100" after another count, "h100 nodes": moves `name` to the name. @return
- * whether there was a unit */
+/* "nodes of 8 h100", "8xh100" after another count, "h100 nodes": moves `name` to the name.
+ * @return whether there was a unit */
 static bool read_unit(request *r, char *scratch)
 {
     static const char *const links[] = {"ofthe", "of", "with", "x"};

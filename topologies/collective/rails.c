@@ -1,4 +1,4 @@
-/* Collectives that use all NICs of a host: neighbours of each device, and rates after
+/* Collectives that use all NICs of a host: neighbors of each device, and rates after
  * contention. */
 #include "route_loads.h"
 
@@ -132,7 +132,7 @@ static void reorder(ty_rails *rails, const uint32_t *members, const uint32_t *ri
     }
 }
 
-/* For a mesh: neighbours in one of its rings, and the total rate of all its rings. Link lanes are
+/* For a mesh: neighbors in one of its rings, and the total rate of all its rings. Link lanes are
  * full-duplex, so every ring runs both ways. 0 if it has none. */
 static ty_status find_mesh(const ty_cluster *cluster, const uint32_t *devices, ty_rails *rails,
                            double *all_bytes_per_s, ty_error *error)
@@ -158,8 +158,7 @@ static ty_status find_mesh(const ty_cluster *cluster, const uint32_t *devices, t
 static ty_status measure(route_loads *l, const uint32_t *devices, ty_rails *rails, ty_error *error)
 {
     const double g = rails->per_host, n = g * rails->hosts;
-    const double kept =
-        rails->hosts > 1 ? (g - 1) / g : 1; /* share of a ring's edges inside hosts */
+    const double kept = rails->hosts > 1 ? (g - 1) / g : 1; /* share of a ring's edges in hosts */
     double mesh = 0;
     route_ways around = {0}, across = {0};
     ty_status status;

@@ -1,7 +1,7 @@
 /* Rings in meshes of direct links: Hamiltonian cycles, packed so that each link lane is used once.
  * Backtracking lists all cycles. Then a depth-first search finds the largest set that fits the
  * lanes, bounded by the devices' lanes. For few devices without a cycle, the best ring in which
- * some edges pass through a neighbour. */
+ * some edges pass through a neighbor. */
 #include "cluster.h"
 #include "ty_topologies.h"
 
@@ -164,7 +164,7 @@ static bool pack(mesh *m, uint32_t first, uint32_t bound)
     return false;
 }
 
-/* ---- Through neighbours ------------------------------------------------------------------ */
+/* ---- Through neighbors ------------------------------------------------------------------ */
 
 enum { WALK_LIMIT = 9 };
 typedef struct walk {

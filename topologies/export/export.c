@@ -299,7 +299,7 @@ static bool has_bus_ids(const nccl *n, uint32_t host)
     return true;
 }
 
-/* Processors are the hub's neighbours over links other than PCIe; without any, the hub is the
+/* Processors are the hub's neighbors over links other than PCIe; without any, the hub is the
  * processor. */
 static void write_system(nccl *n)
 {

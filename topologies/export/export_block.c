@@ -77,8 +77,7 @@ ty_status export_blocks(const ty_cluster *c, ty_text *text, bool *has_blocks, ty
     TY_TRY(ty_check_memory(domains != NULL, error));
     for (uint32_t h = 0; h < c->host_count; h++)
         domains[h] = NO_INDEX;
-    for (uint32_t d = c->device_count;
-         d-- > 0;) /* the first device's counts: a host's devices agree */
+    for (uint32_t d = c->device_count; d-- > 0;) /* any device of a host will do: they agree */
         domains[ty_cluster_device_host(c, d)] = domain_of(c, c->device_vertices[d]);
     for (uint32_t h = 0; h < c->host_count; h++)
         shared += domains[h] != NO_INDEX;

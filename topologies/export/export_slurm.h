@@ -8,15 +8,15 @@
 
 /**
  * Writes topology.conf for topology/block if hosts share NVLink domains: one block per domain.
- * @param has_blocks [out] false: no shared domains, nothing written @return TY_EUNSUPPORTED if only
- *                   some hosts share one, or blocks differ in size
+ * @param has_blocks [out] false: no shared domains, nothing written
+ * @return TY_EUNSUPPORTED if only some hosts share one, or blocks differ in size
  */
 ty_status export_blocks(const ty_cluster *c, ty_text *text, bool *has_blocks,
                         ty_error *error) TY_MUST_CHECK;
 
 /**
- * Writes topology.conf, with blocks or a tree; ignores `host`. @return TY_EUNSUPPORTED if it cannot
- * express the network, or if two hosts get the same name
+ * Writes topology.conf, with blocks or a tree; ignores `host`.
+ * @return TY_EUNSUPPORTED if it cannot express the network, or if two hosts get the same name
  */
 ty_status export_slurm(const ty_cluster *c, const char *host, ty_text *text,
                        ty_error *error) TY_MUST_CHECK;

@@ -1,5 +1,5 @@
 /* Classes of interchangeable devices. Colour refinement gives every vertex a colour by its type,
- * then repeatedly one by its own and its neighbours' colours, until no class splits. If the cluster
+ * then repeatedly one by its own and its neighbors' colours, until no class splits. If the cluster
  * is small enough, automorphisms split the remaining classes exactly. */
 #include "cluster.h"
 #include "graph.h"
@@ -70,7 +70,7 @@ static uint32_t colour_links(const ty_cluster *c, coloured *list, uint32_t *colo
     return number(list, c->link_count, colours);
 }
 
-/* One round: a sum over the neighbours does not depend on their order. A device's neighbours
+/* One round: a sum over the neighbors does not depend on their order. A device's neighbors
  * include its host, linked or not, and a host's include its devices. */
 static uint32_t refine(const ty_cluster *c, const uint32_t *links, coloured *list,
                        uint32_t *colours)

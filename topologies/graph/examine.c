@@ -34,7 +34,7 @@ static ty_status add(findings *f, ty_finding_kind kind, bool is_link, uint32_t i
 /* ---- Oversubscription -------------------------------------------------------------------- */
 
 /* Level of each network switch: 1 if it connects other vertices than switches, else one more than
- * the lowest neighbour; 0 for all other vertices. */
+ * the lowest neighbor; 0 for all other vertices. */
 static ty_status find_levels(const ty_cluster *c, uint32_t *levels, ty_error *error)
 {
     uint32_t *queue = ty_alloc(c->vertex_count, sizeof *queue), head = 0, tail = 0;

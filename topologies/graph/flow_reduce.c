@@ -11,7 +11,7 @@ typedef struct reducer {
     uint32_t *first; /* [vertex_count + 1], start of a vertex's edges in `edges` */
     uint32_t *edges;
     uint32_t *degrees; /* [vertex_count] */
-    uint32_t *marks;   /* [vertex_count]: the last neighbour seen, plus one */
+    uint32_t *marks;   /* [vertex_count]: the last neighbor seen, plus one */
     uint32_t *mark_edges;
     bool *is_stale; /* [vertex_count]: has a new edge that `edges` lacks */
 } reducer;

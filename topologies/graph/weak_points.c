@@ -165,7 +165,7 @@ static void join(walk *w, parts *p, uint32_t a, uint32_t b)
 }
 
 /* Processes one port of the current vertex of part i, so that a switch with thousands of ports does
- * not delay other parts. Its neighbour joins the queue, or the neighbour's part joins this one. */
+ * not delay other parts. Its neighbor joins the queue, or the neighbor's part joins this one. */
 static void step(walk *w, parts *p, uint32_t i, uint32_t gone_vertex, uint32_t gone_link)
 {
     const ty_cluster *c = w->cluster;

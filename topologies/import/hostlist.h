@@ -8,8 +8,8 @@ typedef ty_status (*hostlist_visit)(void *data, const char *name, ty_error *erro
 
 /**
  * Calls `visit` for each name, in order; stops at the first failure.
- * @param limit names at most; more are refused before the first is visited @param where prefix of
- *              messages: "topology.conf:3"
+ * @param limit names at most; more are refused before the first is visited
+ * @param where prefix of messages: "topology.conf:3"
  */
 ty_status hostlist_each(const char *text, size_t length, uint64_t limit, const char *where,
                         hostlist_visit visit, void *data, ty_error *error) TY_MUST_CHECK;

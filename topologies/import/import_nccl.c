@@ -238,7 +238,7 @@ static ty_status add_processors(machine *m, const xml_element *root, ty_error *e
         if (!xml_is(cpu, "cpu"))
             continue;
         vertex = m->hub;
-        if (count > 1) { /* alone, it is the hub */
+        if (count > 1) { /* a single one is the hub */
             snprintf(name, sizeof name, "host-%u/cpu-%.20s", m->number, numa != NULL ? numa : "");
             TY_TRY(ty_cluster_add_vertex(m->im->cluster, TY_VERTEX_DEVICE_SWITCH, name, 0, &vertex,
                                          error));

@@ -97,8 +97,8 @@ static const char *first_gpu(const import_lines *lines, char name[NAME_ROOM])
     return NULL;
 }
 
-/* Whether a line is a header: no relation follows its first GPU, and the next line has that GPU
- * with itself.
+/* Whether a line is a header: no X follows its first GPU, and that GPU starts a row with X within
+ * three lines.
  */
 static bool is_header(const import_lines *lines)
 {

@@ -20,7 +20,7 @@ typedef struct tree_domain {
     uint32_t hosts, vertex;
 } tree_domain;
 
-/** Names of nodes are unique, in a hash table. Zero-initialise all but `im`. */
+/** Names of nodes are unique, in a hash table. Zero-initialize all but `im`. */
 typedef struct tree {
     importer *im;
     ty_arena *arena;
@@ -42,7 +42,7 @@ uint32_t tree_find(const tree *t, const char *name);
 /** Finds or adds the domain of that name. */
 ty_status tree_domain_of(tree *t, const char *name, uint32_t *domain,
                          ty_error *error) TY_MUST_CHECK;
-/** The options' kind of host; for a rack modelled as one host, its trays, with a note. */
+/** The options' kind of host; for a rack modeled as one host, its trays, with a note. */
 uint32_t tree_host(tree *t);
 /** Puts a node below a switch; refused below two different ones. */
 ty_status tree_hang(tree *t, uint32_t node, uint32_t parent, unsigned line,

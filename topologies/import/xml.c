@@ -113,8 +113,7 @@ ty_status xml_parse(const char *text, size_t length, const char *name, xml_docum
     TY_TRY(check_text(text, length, name, error));
     xmlSetStructuredErrorFunc(NULL, keep_quiet);
     status = parse(text, length, name, out, error);
-    if (status ==
-        TY_EPARSE) /* libxml2 may report a lack of memory like that, with more errors or none */
+    if (status == TY_EPARSE) /* maybe a lack of memory, which the retry shows */
         status = parse(text, length, name, out, error);
     xmlSetStructuredErrorFunc(handler_context, handler);
     xmlResetLastError(); /* it holds copies of names */

@@ -1,5 +1,5 @@
-/* The builder: layers are appended one by one; shapes follow here, flop and bytes from
- * ty_layer_set_quantities. The first mistake is kept and silences everything after it. */
+/* The builder: appends layers one by one. It computes shapes; ty_layer_set_quantities computes flop
+ * and bytes. The first error is stored, and later calls do nothing. */
 #include "builder.h"
 
 #include <stdio.h>
@@ -16,7 +16,7 @@ struct ty_builder {
     ty_error mistake;
 };
 
-/* Largest size of anything; keeps products of two far from 2^64. */
+/* Largest size; products of two stay far from 2^64. */
 #define LARGEST_SIZE 2147483647u
 
 static ty_status fail(ty_builder *b, ty_status status, const char *name, const char *message)
@@ -71,7 +71,7 @@ static void set_defaults(ty_builder *b, ty_input_kind input_kind, const ty_shape
     w->input_kind = input_kind;
     w->input = *input;
     w->tokens_per_sample = is_token ? input->dimensions[0] : 0;
-    /* One number and one label per sample; for a sequence the labels are the tokens one further. */
+    /* Numbers and one label per sample; for a sequence, labels are the next tokens. */
     w->sample_bytes = 4 * (ty_shape_elements(input) + 1);
     w->global_batch = 32;
     w->optimizer = (ty_optimizer){.kind = TY_OPTIMIZER_SGD, .learning_rate = 0.01};
@@ -107,7 +107,7 @@ void ty_builder_free(ty_builder *builder)
     ty_free(builder);
 }
 
-/* A rectifier that alone reads its input works in place: its output is all that is left of both. */
+/* A relu that is the only reader of its input works in place: only its output is stored. */
 static ty_status settle_in_place(const ty_workload *w, ty_error *error)
 {
     uint32_t *reader_counts = ty_alloc(w->layer_count, sizeof *reader_counts);
@@ -124,7 +124,7 @@ static ty_status settle_in_place(const ty_workload *w, ty_error *error)
     return TY_OK;
 }
 
-/* Which layers have parameters, or read from one that has. */
+/* Marks layers that have parameters, or depend on one that has. */
 static void mark_trainable(const ty_workload *w, bool *is_marked)
 {
     for (uint32_t i = 0; i < w->layer_count; i++) {
@@ -135,7 +135,7 @@ static void mark_trainable(const ty_workload *w, bool *is_marked)
     }
 }
 
-/* Which gradients are needed is known once all layers are there and those that are frozen. */
+/* The needed gradients are known only after all layers and frozen ones are. */
 ty_status ty_workload_settle(ty_workload *w, ty_error *error)
 {
     ty_status status = TY_OK;
@@ -152,7 +152,7 @@ ty_status ty_workload_settle(ty_workload *w, ty_error *error)
     for (uint32_t i = 0; i < w->layer_count; i++) {
         const ty_layer *l = &w->layers[i];
         bool needs_input_gradient = false;
-        if (ty_layer_row_of(l)->is_opaque) /* its backward is given */
+        if (ty_layer_row_of(l)->is_opaque) /* its backward is specified */
             continue;
         for (uint32_t k = 0; k < l->input_count; k++)
             needs_input_gradient = needs_input_gradient || takes_part[l->inputs[k]];
@@ -317,7 +317,7 @@ static char *take_name(ty_builder *b, ty_layer_kind kind)
     return ty_strdup(text);
 }
 
-/* `input_count` 0 stands for the batch. */
+/* `input_count` 0 means the batch. */
 static ty_status set_inputs(ty_builder *b, ty_layer *l, const uint32_t *inputs, uint32_t count)
 {
     if (count == 1 && inputs[0] == TY_BATCH)
@@ -331,7 +331,7 @@ static ty_status set_inputs(ty_builder *b, ty_layer *l, const uint32_t *inputs, 
     return TY_OK;
 }
 
-/* Optional attributes that were set for this layer; others are mistakes. */
+/* Takes the optional attributes set for this layer; unsupported ones are errors. */
 static ty_status take_attributes(ty_builder *b, ty_layer *l)
 {
     for (ty_attribute a = 0; a < TY_ATTRIBUTE_COUNT; a++) {
@@ -345,8 +345,7 @@ static ty_status take_attributes(ty_builder *b, ty_layer *l)
     return TY_OK;
 }
 
-/* A new layer with name, kind, options and inputs; NULL after a mistake. It counts once
- * `finish_layer` ran.
+/* A new layer with name, kind, options and inputs; NULL after an error. `finish_layer` adds it.
  */
 static ty_layer *begin_layer(ty_builder *b, ty_layer_kind kind, const uint32_t *inputs,
                              uint32_t count)
@@ -402,7 +401,7 @@ typedef struct setting {
     uint64_t value;
 } setting;
 
-/* A layer with `count` settings, which are written out by SET. */
+/* A layer with `count` settings, listed by SET. */
 static uint32_t append(ty_builder *b, ty_layer_kind kind, const uint32_t *inputs,
                        uint32_t input_count, const setting *settings, size_t count)
 {
@@ -514,7 +513,7 @@ uint32_t ty_builder_pool(ty_builder *builder, uint32_t input, const ty_window *w
                   SET({TY_IS_AVERAGE, is_average}, WINDOW(window)));
 }
 
-/* The window is written out, so that only those who care need to look at is_global. */
+/* Stores the explicit window, so that most readers can ignore is_global. */
 uint32_t ty_builder_global_pool(ty_builder *builder, uint32_t input)
 {
     const ty_window whole = {
@@ -527,7 +526,7 @@ uint32_t ty_builder_global_pool(ty_builder *builder, uint32_t input)
 uint32_t ty_builder_batch_norm(ty_builder *builder, uint32_t input)
 {
     return append(builder, TY_LAYER_BATCH_NORM, &input, 1,
-                  SET({TY_FEATURES, dimension(builder, input, 0)})); /* channels come first */
+                  SET({TY_FEATURES, dimension(builder, input, 0)})); /* channels first */
 }
 
 uint32_t ty_builder_layer_norm(ty_builder *builder, uint32_t input)
@@ -678,7 +677,7 @@ static int ascending(const void *a, const void *b)
     return (x > y) - (x < y);
 }
 
-/* A sorted copy; NULL after a mistake. */
+/* A sorted copy; NULL after an error. */
 static uint32_t *sort_inputs(ty_builder *b, const uint32_t *inputs, uint32_t count)
 {
     uint32_t *sorted;
@@ -750,6 +749,6 @@ uint32_t ty_builder_opaque(ty_builder *builder, const uint32_t *inputs, uint32_t
     l->measured_forward_s = known->measured_forward_s;
     l->measured_backward_s = known->measured_backward_s;
     l->kernel_count = !known->is_view;
-    l->traffic_bytes = !known->is_timed && !known->is_view; /* whether it is to be worked out */
+    l->traffic_bytes = !known->is_timed && !known->is_view; /* whether to compute it */
     return finish_layer(builder, l);
 }

@@ -1,4 +1,4 @@
-/* From what a user types to a workload: a zoo name or a path, and the overrides behind it. */
+/* Opens a workload from user input: a zoo name or a path, followed by overrides. */
 #include "zoo.h"
 
 #include <errno.h>
@@ -43,7 +43,7 @@ cleanup:
     return status;
 }
 
-/* A path that leads nowhere: "gpt2.json", or a name of another collection such as
+/* Error for a missing path: "gpt2.json", or a name in another collection such as
  * "openai-community/gpt2". */
 static ty_status fail_no_file(const char *path, ty_error *error)
 {
@@ -70,7 +70,7 @@ cleanup:
     return status;
 }
 
-/* The zoo's model that people or a hub call `name`; NULL: it has none. */
+/* The zoo model with the alias or hub name `name`; NULL: none. */
 static ty_status name_of_zoo(const char *name, char **out, bool *is_whole, ty_error *error)
 {
     ty_status status = TY_OK;
@@ -94,7 +94,7 @@ cleanup:
     return status;
 }
 
-/* Whether the zoo has `name`, or what people mean by it; only then `path` is set. */
+/* Whether the zoo has `name` or a model with that alias; only then sets `path`. */
 static ty_status find_in_zoo(const char *name, char **path, ty_error *error)
 {
     ty_status status = TY_OK;
@@ -116,8 +116,8 @@ cleanup:
     return status;
 }
 
-/* "meta-llama/Meta-Llama-3-70B": repositories of a hub are called by an owner, one slash and a
- * name; an owner is no folder of a path. */
+/* "meta-llama/Meta-Llama-3-70B": a hub's repository name is an owner, one slash and a name; an
+ * owner is no folder. */
 static const char *name_in_hub(const char *name)
 {
     const char *slash = strchr(name, '/');
@@ -128,8 +128,8 @@ static const char *name_in_hub(const char *name)
     return slash + 1;
 }
 
-/* What looks like a path is one; other words are looked for in the zoo first, so that a folder
- * called "mlp" does not hide it. */
+/* A text that looks like a path is one. Other words are searched in the zoo first, so that a folder
+ * "mlp" does not hide the model. */
 static ty_status open_name(const char *name, const ty_zoo_overrides *overrides, ty_workload **out,
                            ty_error *error)
 {
@@ -159,10 +159,10 @@ cleanup:
 static const char *const override_keys[] = {"sequence", "batch", "vocabulary", "image_size"};
 enum { SEQUENCE, BATCH, VOCABULARY, IMAGE_SIZE, OVERRIDE_COUNT };
 
-/* What is said behind a name. */
+/* Overrides after a name. */
 typedef struct override_words {
-    ty_zoo_overrides of_file; /* what an importer makes of it */
-    uint32_t height, width;   /* of images; 0: as the file says */
+    ty_zoo_overrides of_file; /* overrides for an importer */
+    uint32_t height, width;   /* of images; 0: the file's */
 } override_words;
 
 static ty_status fail_override(const char *word, size_t key_length, ty_error *error)
@@ -315,8 +315,8 @@ cleanup:
     return status;
 }
 
-/* "llama 3 8b", "GPT 2 sequence=512": words without a value are of the name, where the zoo has one
- * that is called so. @return the bytes of the name, 0: it is one word, or none of the zoo */
+/* "llama 3 8b", "GPT 2 sequence=512": words without a value belong to the name, if the zoo has such
+ * a name. @return length of the name in bytes, 0: one word, or not in the zoo */
 static ty_status name_of_words(const char *text, size_t *length, ty_error *error)
 {
     const char *equals = strchr(text, '=');
@@ -372,7 +372,7 @@ ty_status ty_workload_open(const char *name_or_path, ty_workload **out, ty_error
     size_t length;
 
     if (ty_file_exists(name_or_path) && strchr(name_or_path, ' ') != NULL)
-        /* a path with a blank in it */
+        /* a path with a blank */
         return ty_workload_import(name_or_path, &overrides.of_file, out, NULL, error);
     text = ty_strdup(name_or_path);
     TY_TRY(ty_check_memory(text != NULL, error));

@@ -1,8 +1,8 @@
-/* From sizes to layers: decoders, encoders, and both together. Sources: Vaswani et al.,
+/* Makes layers from sizes: decoders, encoders, and encoder-decoders. Sources: Vaswani et al.,
  * arXiv:1706.03762; Radford et al., "Language Models are Unsupervised Multitask Learners", 2019,
  * section 2.3 (decoder); Devlin et al., arXiv:1810.04805 (encoder); Raffel et al.,
- * arXiv:1910.10683, section 2.1 (both). Dropout is left out. Positions that rotate queries and
- * keys have no parameters and no layer. */
+ * arXiv:1910.10683, section 2.1 (both). Ignores dropout. Rotary positions have no parameters and no
+ * layer. */
 #include "transformer.h"
 
 #include <stdio.h>
@@ -63,7 +63,7 @@ static bool has_mixer(const ty_transformer *t, ty_mixer mixer)
     return t->block_list == NULL && mixer == TY_MIX_ATTENTION;
 }
 
-/* The first block whose heads do not go together; the count of blocks: none. */
+/* The first block with inconsistent heads; the number of blocks: none. */
 static uint64_t find_odd_heads(const ty_transformer *t)
 {
     for (uint64_t i = 0; i < t->blocks; i++) {
@@ -128,14 +128,14 @@ bool ty_transformer_fits(const ty_transformer *t, char expected[TY_TRANSFORMER_T
 
 /* ---- Layers ---------------------------------------------------------------------------------- */
 
-/* Where the layers go, and what the next ones are called. */
+/* Destination and names of the next layers. */
 typedef struct stack {
     ty_builder *builder;
     const ty_transformer *t;
     const char *prefix; /* "", or "encoder." */
     uint64_t block;     /* from 0 */
     bool is_causal;
-    uint32_t memory; /* what a decoder's blocks attend to besides; TY_BATCH: nothing */
+    uint32_t memory; /* cross-attention memory of a decoder's blocks; TY_BATCH: none */
 } stack;
 
 static void name_next(const stack *s, const char *part)
@@ -168,7 +168,7 @@ static uint64_t head_size(const ty_transformer *t)
     return t->head_size > 0 ? t->head_size : t->features / t->heads;
 }
 
-/* Distances are looked up once per stack: in its first block. */
+/* Only the first block of a stack has the table of distances. */
 static uint32_t append_attention(const stack *s, uint32_t x)
 {
     const ty_transformer *t = s->t;
@@ -227,7 +227,7 @@ static uint32_t append_delta(const stack *s, uint32_t x)
                                   t->delta_head_size, t->delta_value_size, t->state_kernel);
 }
 
-/* What a search put in place of attention or an mlp. */
+/* A replacement of attention or an mlp, found by architecture search. */
 static uint32_t append_matrix(const stack *s, const char *name, uint32_t x, bool has_bias)
 {
     name_next(s, name);
@@ -321,7 +321,7 @@ static uint32_t append_part(const stack *s, const part *p, uint32_t x)
     return is_behind_sum(s->t) ? append_block_norm(s, p->norm, x) : x;
 }
 
-/* Both parts read what came in, and one sum joins all three. */
+/* Both parts read the block's input, and one sum joins all three. */
 static uint32_t append_parallel(const stack *s, uint32_t x)
 {
     uint32_t normed = append_block_norm(s, "attention_norm", x), attention, mlp;
@@ -373,7 +373,7 @@ static void append_loss(ty_builder *b, uint32_t logits)
     ty_builder_loss(b, logits);
 }
 
-/* Features that tied logits are made from. */
+/* Input features of tied logits. */
 static uint64_t logit_features(const ty_transformer *t)
 {
     return t->embedding_features > 0 ? t->embedding_features : t->features;
@@ -456,7 +456,7 @@ void ty_transformer_append_head(ty_builder *builder, const ty_transformer *t, ui
 
 /* ---- Forms ----------------------------------------------------------------------------------- */
 
-/* One sequence, the encoder's tokens first, is embedded and then divided. */
+/* Embeds one sequence, the encoder's tokens first, then splits it. */
 static uint32_t append_both(ty_builder *b, const ty_transformer *t, uint32_t embedding)
 {
     stack encoder = {.builder = b, .t = t, .prefix = "encoder.", .memory = TY_BATCH};
@@ -471,7 +471,7 @@ static uint32_t append_both(ty_builder *b, const ty_transformer *t, uint32_t emb
     return append_stack(&decoder, x, t->decoder_blocks);
 }
 
-/* A table of positions that are added to what comes in. */
+/* A table of positions, added to the input. */
 static uint32_t append_late_positions(ty_builder *b, const ty_transformer *t, uint32_t x)
 {
     const ty_shape *shape = ty_builder_shape(b, x);
@@ -506,8 +506,8 @@ uint32_t ty_transformer_append_embedding(ty_builder *builder, const ty_transform
     return embedding;
 }
 
-/* Tokens in storage: labels are the tokens one further on, or the tokens that were masked; the
- * decoder of two reads its labels. */
+/* Tokens in storage: labels are the next tokens, or the masked tokens; a T5 decoder reads its
+ * labels. */
 static uint64_t stored_tokens(const ty_transformer *t)
 {
     if (t->form == TY_ENCODER_DECODER)

@@ -1,4 +1,4 @@
-/* Zoo files: the keys that all have, and the choice of the family that reads the others. */
+/* Zoo files: reads the common keys and selects the family that reads the others. */
 #include "zoo.h"
 
 #include "import.h"
@@ -50,7 +50,7 @@ typedef struct training {
     ty_optimizer optimizer;
 } training;
 
-/* Data set, usual batch and optimizer. */
+/* Reads data set, usual batch and optimizer. */
 static ty_status read_training(const ty_zoo_reader *reader, training *out)
 {
     TY_TRY(ty_json_string(reader->root, "source", &out->source, reader->error));
@@ -75,7 +75,7 @@ static ty_status replace_text(char **text, const char *with, ty_error *error)
     return TY_OK;
 }
 
-/* "config" holds a model's config.json, whose importer reads it; the zoo says how it is trained. */
+/* "config" is a model's config.json, read by its importer; the zoo file has the training. */
 static ty_status build_config(const ty_zoo_reader *reader, ty_workload **out)
 {
     ty_import_options options = *reader->overrides;
@@ -111,7 +111,7 @@ cleanup:
     return status;
 }
 
-/* What scenarios add, in any family; the layers are all there. */
+/* Reads the members of scenarios, in any family, after all layers. */
 static ty_status read_scenario(ty_zoo_reader *reader)
 {
     static const char *const names[TY_LEARNING_COUNT] = {"gradient", "evolution", "reinforcement"};
@@ -190,7 +190,7 @@ ty_status ty_zoo_build(const ty_json *root, const ty_zoo_overrides *overrides, t
     TY_CHECK(read_scenario(&reader), status, cleanup);
     TY_CHECK(ty_json_end(root, error), status, cleanup);
     builder = reader.builder;
-    reader.builder = NULL; /* finishing frees it */
+    reader.builder = NULL; /* ty_builder_finish frees it */
     status = ty_builder_finish(builder, out, error);
 
 cleanup:

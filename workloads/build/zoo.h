@@ -7,13 +7,12 @@
 
 #include "ty_workloads.h"
 
-/** What the user asked for beside the name; 0: as the file says. */
+/** The user's overrides; 0: the file's value. */
 typedef ty_import_options ty_zoo_overrides;
 
 #define TY_ZOO_SCHEMA "trainyard.zoo/1"
 
-/** @return TY_EPARSE with the pointer of what is wrong; TY_EINVAL for an override that does not
- * suit. */
+/** @return TY_EPARSE with the pointer of the error; TY_EINVAL for an unsuitable override. */
 ty_status ty_zoo_build(const ty_json *root, const ty_zoo_overrides *overrides, ty_workload **out,
                        ty_error *error) TY_MUST_CHECK;
 

@@ -10,7 +10,7 @@ typedef struct place {
 
 typedef struct layer_kind {
     const char *name;
-    /* One of the two: kinds with figures of their own are read, plain ones only appended. */
+    /* One of the two: `read` for kinds with members, else a plain append. */
     ty_status (*read)(const place *p);
     uint32_t (*append)(ty_builder *builder, uint32_t input);
 } layer_kind;
@@ -36,7 +36,7 @@ static ty_status read_linear(const place *p)
     return TY_OK;
 }
 
-/* @param usual_stride when the file names none; 0: as large as the window's height */
+/* @param usual_stride default; 0: the window's height */
 static ty_status read_window(const place *p, uint64_t usual_stride, ty_window *out)
 {
     ty_error *error = p->script->reader->error;
@@ -178,7 +178,7 @@ static ty_status read_output(const place *p, uint32_t first_input, ty_shape *out
     return TY_OK;
 }
 
-/* Backward of what is not known repeats forward for the gradient of either factor, as products do.
+/* Backward of unknown layers repeats forward for the gradients of both factors, as for products.
  */
 static ty_status read_opaque(const place *p)
 {

@@ -1,14 +1,14 @@
 /* The family "residual": ResNets for 224 x 224 images. A 7 x 7 stem, stages of blocks that halve
  * the image and double the channels, global pooling, one linear layer.
  *
- * The stride of a bottleneck lies in its 3 x 3 convolution ("v1.5", as in torchvision and MLPerf),
- * not in the first 1 x 1 as in He et al. 2015: the published 4.09 GMAC of ResNet-50 are of this
+ * The stride of a bottleneck is in its 3 x 3 convolution ("v1.5", as in torchvision and MLPerf),
+ * not in the first 1 x 1 as in He et al. 2015. The published 4.09 GMAC of ResNet-50 refer to this
  * form. */
 #include "zoo_family.h"
 
 #include <stdio.h>
 
-#define MOST_BLOCKS 1000 /* of one stage */
+#define MOST_BLOCKS 1000 /* per stage */
 
 typedef struct convolution {
     uint64_t out_channels, kernel, stride;
@@ -22,7 +22,7 @@ static void name_next(ty_builder *b, const char *prefix, const char *part)
     ty_builder_name_next(b, name);
 }
 
-/* Convolution without bias and batch norm; the window keeps the image's size at stride 1. */
+/* Convolution without bias, then batch norm; at stride 1 the window keeps the image's size. */
 static uint32_t normed_conv(ty_builder *b, uint32_t x, const convolution *c, const char *prefix,
                             const char *part)
 {
@@ -50,7 +50,7 @@ static const block_kind block_kinds[] = {
 };
 #define BLOCK_KIND_COUNT (sizeof block_kinds / sizeof block_kinds[0])
 
-/* @param channels [in, out] of the tensor that x and the result are */
+/* @param channels [in, out] of x, then of the result */
 static uint32_t append_block(ty_builder *b, uint32_t x, const block_kind *kind, uint64_t width,
                              uint64_t stride, uint64_t *channels, const char *prefix)
 {

@@ -1,5 +1,5 @@
-/* What families share: sizes and flags, arguments of blocks, found from the inside outwards, and
- * labels, the last one given to a name. */
+/* Common code of families: sizes and flags; arguments of blocks, searched from the innermost block
+ * outwards; labels, where the last definition of a name counts. */
 #include "zoo_scope.h"
 
 #include <string.h>
@@ -56,7 +56,7 @@ ty_status ty_zoo_open_real(ty_zoo_reader *reader)
     return ty_zoo_progress(reader, shape);
 }
 
-/* Follows "$key" to the object and key that hold a value. */
+/* Resolves "$key" to the object and key of a value. */
 static ty_status follow(const ty_zoo_frame *frame, const ty_json **object, const char **key,
                         ty_error *error)
 {

@@ -1,6 +1,6 @@
 /**
  * @file zoo_scope.h
- * Names in "sequential" zoo files: arguments of blocks and labelled tensors. Internal to
+ * Names in "sequential" zoo files: arguments of blocks and labeled tensors. Internal to
  * workloads/.
  */
 #ifndef TY_WORKLOADS_ZOO_SCOPE_H
@@ -15,7 +15,7 @@
 typedef struct ty_zoo_frame {
     const ty_json *use; /* NULL outside any block */
     const struct ty_zoo_frame *outer;
-    uint32_t depth; /* of statements inside statements, blocks included */
+    uint32_t depth; /* nesting depth of statements, including blocks */
 } ty_zoo_frame;
 
 typedef struct ty_zoo_labels {
@@ -26,18 +26,18 @@ typedef struct ty_zoo_labels {
     } entries[TY_ZOO_MOST_LABELS];
 } ty_zoo_labels;
 
-/** What the statements of one file share. */
+/** State of the statements of one file. */
 typedef struct ty_zoo_script {
     ty_zoo_reader *reader;
-    const ty_json *blocks; /* NULL: the file has none */
+    const ty_json *blocks; /* NULL: none in the file */
     ty_zoo_labels labels;
     uint32_t steps; /* statements run so far */
 } ty_zoo_script;
 
-/** As ty_zoo_size, where "$key" stands for an argument of the block in use. */
+/** As ty_zoo_size; "$key" means an argument of the current block. */
 ty_status ty_zoo_scoped_size(const ty_zoo_frame *frame, const ty_json *object, const char *key,
                              uint64_t fallback, uint64_t *out, ty_error *error) TY_MUST_CHECK;
-/** A size, or a list of `count` sizes; a single size is repeated. May be "$key" too. */
+/** A size, or a list of `count` sizes; a single size is repeated. Also "$key". */
 ty_status ty_zoo_scoped_sizes(const ty_zoo_frame *frame, const ty_json *object, const char *key,
                               uint64_t fallback, uint64_t *out, uint32_t count,
                               ty_error *error) TY_MUST_CHECK;
@@ -50,7 +50,7 @@ ty_status ty_zoo_label_get(const ty_zoo_script *script, const ty_json *object, c
 ty_status ty_zoo_label_list(const ty_zoo_script *script, const ty_json *object,
                             uint32_t inputs[TY_ZOO_MOST_BRANCHES], uint32_t *count) TY_MUST_CHECK;
 
-/** Appends the layer that `object` describes, reading *x, which then is the layer. */
+/** Appends the layer of `object` with input *x, and sets *x to it. */
 ty_status ty_zoo_layer(const ty_zoo_script *script, const ty_zoo_frame *frame,
                        const ty_json *object, uint32_t *x) TY_MUST_CHECK;
 

@@ -1,5 +1,5 @@
-/* The family "sequential": "layers" is a list of statements, each working on the tensor that the
- * one before left.
+/* The family "sequential": "layers" is a list of statements, each of which reads the previous
+ * statement's tensor.
  *
  *     {"kind": "relu"}                                                a layer
  *     {"repeat": 3, "layers": [...]}
@@ -9,7 +9,7 @@
  *     {"block": "conv", "channels": 64}                               with "blocks": {"conv":
  * [...]}, in it {"out_channels": "$channels"}
  *
- * Files are data, so what they can make is bounded: statements run, nesting, labels, branches. */
+ * Files are untrusted data, so statements, nesting, labels and branches are limited. */
 #include "zoo_scope.h"
 
 #define MOST_STEPS 200000
@@ -20,7 +20,7 @@ static ty_status run_list(ty_zoo_script *script, const ty_zoo_frame *frame, cons
 
 /* ---- Joins ----------------------------------------------------------------------------------- */
 
-/* Ascending, as a concatenation must have its inputs: which comes first changes no cost. */
+/* Ascending, as required for inputs of a concatenation; the order does not affect costs. */
 static void sort(uint32_t *inputs, uint32_t count)
 {
     for (uint32_t i = 1; i < count; i++) {
@@ -141,7 +141,7 @@ static ty_status run_join(ty_zoo_script *script, const ty_zoo_frame *frame, cons
     return status != TY_OK ? status : join(script, object, inputs, count, x);
 }
 
-/* A statement is known by the first of these members that it has. */
+/* The first of these members identifies a statement. */
 static const struct {
     const char *key;
     statement run;
@@ -184,7 +184,7 @@ static ty_status run_list(ty_zoo_script *script, const ty_zoo_frame *frame, cons
 
 /* ---- The whole ------------------------------------------------------------------------------- */
 
-/* Opens a builder for tokens where the file has a "sequence". */
+/* Opens a builder for tokens if the file has a "sequence". */
 static ty_status open_builder(ty_zoo_reader *reader)
 {
     uint64_t sequence, token_bytes;

@@ -1,10 +1,10 @@
-/* The families of language models. They differ only in what a file may leave out:
- *   transformer      a decoder as GPT-2 has it: learned positions, layer norms, biases everywhere,
- *                    gelu, logits made with the embedding's matrix
- *   decoder          as Llama has it: rotated positions, rms norms, no biases, gated mlps, logits
- *                    with a matrix of their own, fused attention
- *   encoder          as BERT has it
- *   encoder_decoder  as T5 has it */
+/* The families of language models. They differ only in their defaults:
+ *   transformer      a decoder as in GPT-2: learned positions, layer norms, biases everywhere,
+ *                    gelu, logits with the embedding's matrix
+ *   decoder          as in Llama: rotary positions, rms norms, no biases, gated mlps, logits with
+ *                    their own matrix, fused attention
+ *   encoder          as in BERT
+ *   encoder_decoder  as in T5 */
 #include "builder.h"
 #include "transformer.h"
 #include "zoo_family.h"
@@ -42,7 +42,7 @@ static const ty_transformer encoder_decoder = {.form = TY_ENCODER_DECODER,
                                                .is_relu = true,
                                                .is_tied = true};
 
-/* Keys, called as their fields; what the family says of one is its fallback. */
+/* Keys with the names of their fields; the family's value is the default. */
 #define FIELD(name)                                                                                \
     {                                                                                              \
 #name, offsetof(ty_transformer, name)                                                      \

@@ -1,6 +1,6 @@
 /**
  * @file chakra.h
- * Chakra execution traces: one rank's nodes with what depends on what. Internal to workloads/.
+ * Chakra execution traces: one rank's nodes with their dependencies. Internal to workloads/.
  * Source: mlcommons/chakra schema/protobuf/et_def.proto, version 0.0.4.
  */
 #ifndef TY_WORKLOADS_CHAKRA_H
@@ -39,8 +39,8 @@ enum {
     TY_CHAKRA_STRING = 29
 };
 
-/** Attributes of our own, so that a workload comes back as it was: of layers (compute nodes), of
- * the passes that follow from them ("trainyard.part_of"), and of the whole. */
+/** Trainyard's own attributes, so that an import gives the same workload: of layers (compute
+ * nodes), of their other passes ("trainyard.part_of"), and of the workload. */
 #define TY_CHAKRA_PART_OF "trainyard.part_of"
 #define TY_CHAKRA_FORWARD_S "trainyard.forward_s"
 #define TY_CHAKRA_BACKWARD_S "trainyard.backward_s"
@@ -54,8 +54,8 @@ enum {
 #define TY_CHAKRA_SOURCE "trainyard.source"
 #define TY_CHAKRA_GLOBAL_BATCH "trainyard.global_batch"
 #define TY_CHAKRA_INPUT_ELEMENTS "trainyard.input_elements"
-/** The workload as trainyard.workload/1, and the SHA-256 of all that follows the metadata: as long
- * as that is unchanged the first is what the trace means. */
+/** The workload as trainyard.workload/1, and the SHA-256 of everything after the metadata: if that
+ * is unchanged, the import reads this workload. */
 #define TY_CHAKRA_WHOLE "trainyard.workload"
 #define TY_CHAKRA_NODES "trainyard.nodes_sha256"
 

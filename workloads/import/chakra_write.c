@@ -1,4 +1,4 @@
-/* Chakra execution traces, written message by message. */
+/* Writes Chakra execution traces message by message. */
 #include "chakra_write.h"
 
 #include <math.h>

@@ -1,6 +1,6 @@
 /**
  * @file chakra_write.h
- * Writing Chakra execution traces: messages with their attributes. For workloads/, and for the
+ * Writes Chakra execution traces: messages with their attributes. For workloads/, and for the
  * traces of plans in reports/.
  *
  *     ty_text message = {0};
@@ -23,9 +23,9 @@ void ty_chakra_put_string(ty_text *message, uint32_t field, const char *name, co
 /** The name is `name` and `suffix`. */
 void ty_chakra_begin_node(ty_text *node, uint64_t id, const char *name, const char *suffix,
                           uint32_t type);
-/** What simulators of Chakra read of a compute node: whole microseconds, operations, bytes. */
+/** Attributes of a compute node for Chakra simulators: integer microseconds, operations, bytes. */
 void ty_chakra_put_work(ty_text *node, double seconds, double flop, uint64_t bytes);
-/** Length and message onto the file. */
+/** Appends length and message to the file. */
 void ty_chakra_put_message(ty_text *file, ty_text *message);
 
 #endif

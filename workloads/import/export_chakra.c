@@ -1,15 +1,14 @@
 /* A workload as a Chakra execution trace of one data-parallel rank: every layer's forward and
- * backward as compute nodes, its gradients as an all-reduce. Times or flop, sizes and edges are
- * what a trace has room for; what it has none for goes into attributes of our own. The workload
- * itself, kinds of layers and all, is one of the metadata's, with a digest of the nodes that it
- * belongs to. */
+ * backward as compute nodes, its gradients as an all-reduce. A trace has times or flop, sizes and
+ * edges; other data goes into Trainyard's own attributes. One attribute of the metadata is the full
+ * workload with its kinds of layers, with a digest of its nodes. */
 #include "chakra_write.h"
 
 #include <string.h>
 
 enum { FORWARD, BACKWARD, GRADIENTS, PASS_COUNT };
 
-/* @param nodes all messages that follow */
+/* @param nodes all later messages */
 static void put_metadata(const ty_workload *w, const ty_text *nodes, ty_text *file)
 {
     ty_text message = {0}, whole = {0};
@@ -62,7 +61,7 @@ static void put_forward(const ty_workload *w, uint32_t layer, ty_text *file)
     ty_chakra_put_message(file, &node);
 }
 
-/* Backward of a layer follows its own forward and the backward of its readers, which say so. */
+/* Backward of a layer depends on its own forward and on the backward of its readers. */
 static void put_backward(const ty_workload *w, uint32_t layer, const uint32_t *first_reader,
                          const uint32_t *readers, ty_text *file)
 {

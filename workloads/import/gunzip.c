@@ -9,7 +9,7 @@ bool ty_is_gzip(const char *bytes, size_t length)
     return length > 2 && memcmp(bytes, "\x1f\x8b\x08", 3) == 0;
 }
 
-/* Room for more; the NUL included. */
+/* Grows the buffer, including the NUL. */
 static ty_status grow(const char *path, char **out, size_t *capacity, ty_error *error)
 {
     size_t size = *capacity == 0 ? 65536 : *capacity * 2;
@@ -25,7 +25,7 @@ static ty_status grow(const char *path, char **out, size_t *capacity, ty_error *
     return TY_OK;
 }
 
-/* After a member: whether another one follows (RFC 1952, section 2.2); zeros are padding. */
+/* Whether another member follows a member (RFC 1952, section 2.2); zeros are padding. */
 static ty_status go_on(const char *path, z_stream *stream, bool *has_more, ty_error *error)
 {
     const char *rest = (const char *)stream->next_in;

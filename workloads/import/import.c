@@ -1,11 +1,11 @@
-/* From a file of any known kind to a workload: the table of kinds. */
+/* Reads a workload from a file of any known format: the table of formats. */
 #include "import.h"
 
 #include "gunzip.h"
 
 #include <string.h>
 
-/* Kinds that are told by a few bytes stand before those that need the whole file parsed. */
+/* Formats identified by a few bytes come before those that need the entire file parsed. */
 static const ty_import_format *const formats[] = {
     &ty_import_archive,         &ty_import_onnx,
     &ty_import_chakra,          &ty_import_pipedream,

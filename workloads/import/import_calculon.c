@@ -1,10 +1,10 @@
 /* Calculon (calculon-ai/calculon): models/NAME.json has the sizes of a GPT's blocks. Its
- * executions, which are plans, and its systems are told apart and refused: they hold no model. */
+ * executions, which are plans, and its systems are detected and refused, as they have no model. */
 #include "import_language.h"
 
 #include <stddef.h>
 
-/* Calculon counts blocks only. Embeddings as in the runs it is validated on: Korthikanti et al.,
+/* Calculon only counts blocks. Embeddings as in its validation runs: Korthikanti et al.,
  * arXiv:2205.05198, table 3. */
 #define ASSUMED_VOCABULARY 51200
 

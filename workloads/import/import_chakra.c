@@ -1,38 +1,37 @@
 /* Chakra execution traces, as length-prefixed messages (.et) and as JSON. Compute nodes become
- * opaque layers in the trace's order. Communication is left out: which there is follows from the
- * plan.
+ * opaque layers in the trace's order. Ignores communication, which follows from the plan.
  *
- * In a trace with nodes of both host and device only the device's count. Nodes of a converted trace
- * are those of one step, forward and backward alike, so a sample is a step of one rank. Integers
+ * In a trace with nodes of both host and device, only the device's count. Nodes of a converted
+ * trace are those of one step, forward and backward, so a sample is one step of one rank. Integers
  * come in all of protobuf's variants; durations are microseconds.
  *
- * A trace that we wrote and nobody changed has the workload in it, and that is read. */
+ * An unchanged trace from Trainyard contains the workload, which is read instead. */
 #include "chakra.h"
 
 #include <math.h>
 #include <string.h>
 
-typedef struct facts { /* of a node, beyond the graph's */
+typedef struct facts { /* of a node, in addition to the graph's */
     uint32_t type;
     double duration_us, operations, tensor_bytes, communication_bytes;
-    double forward_s, backward_s, forward_flop, backward_flop; /* NAN: not said */
+    double forward_s, backward_s, forward_flop, backward_flop; /* NAN: not specified */
     double parameter_bytes, output_elements;
-    bool is_host, is_part, is_timed, is_view, has_kind; /* has_kind: is_timed was said */
+    bool is_host, is_part, is_timed, is_view, has_kind; /* has_kind: is_timed was specified */
 } facts;
 
 typedef struct trace {
     ty_traced_graph graph;
     ty_import_source *source;
-    ty_wire name, origin;  /* of the workload, where we wrote the trace */
-    ty_wire whole, digest; /* the workload as JSON, and what tells that the nodes are its own */
-    bool is_ours;          /* they are */
+    ty_wire name, origin;  /* of the workload, if Trainyard wrote the trace */
+    ty_wire whole, digest; /* the workload as JSON, and the digest of its nodes */
+    bool is_ours;          /* the digest matches */
     double global_batch, input_elements;
     bool has_device;
     uint64_t counts[TY_CHAKRA_TYPE_COUNT];
     double communication_bytes;
 } trace;
 
-/* ---- What a node becomes --------------------------------------------------------------------- */
+/* ---- Layers from nodes ----------------------------------------------------------------------- */
 
 static double said(double value, double otherwise)
 {
@@ -49,7 +48,7 @@ static double amount(double value)
     return value >= 0 && value < 1e30 ? value : 0;
 }
 
-/* Whether the trace has nodes of a device is known when all are read. */
+/* Only after all nodes is it known whether the trace has nodes of a device. */
 static ty_status add_node(trace *t, uint64_t id, const char *name, size_t length, const facts *f)
 {
     uint32_t type = f->type < TY_CHAKRA_TYPE_COUNT ? f->type : 0;
@@ -84,7 +83,7 @@ static const facts nothing_said = {.forward_s = NAN,
 
 /* ---- Messages -------------------------------------------------------------------------------- */
 
-/* A number of any variant; signed ones of zigzag form are told by their field. */
+/* A number of any variant; the field identifies signed ones in zigzag form. */
 static double attribute_value(const ty_wire_field *f)
 {
     if (f->number == 15 || f->number == 17)
@@ -102,7 +101,7 @@ static double attribute_value(const ty_wire_field *f)
 
 typedef struct attribute {
     ty_wire name, text;
-    double number; /* NAN where it is none */
+    double number; /* NAN if it is no number */
 } attribute;
 
 static bool read_attribute(ty_wire message, attribute *out)
@@ -232,7 +231,7 @@ static ty_status read_metadata(trace *t, ty_wire message)
     return message.is_broken ? fail_broken(t, message.at) : TY_OK;
 }
 
-/* The next length-prefixed message; false at the end and for a break. */
+/* The next length-prefixed message; false at the end and on errors. */
 static bool next_message(ty_wire *file, ty_wire *message)
 {
     uint64_t length;
@@ -276,7 +275,7 @@ static ty_status read_messages(trace *t)
 
 /* ---- JSON ------------------------------------------------------------------------------------ */
 
-/* A member under either of two names, as newer and older converters write them. */
+/* A member under either of two names, from newer and older converters. */
 static const char *which(const ty_json *object, const char *a, const char *b)
 {
     return ty_json_has(object, a) ? a : ty_json_has(object, b) ? b : NULL;
@@ -372,7 +371,7 @@ static ty_status settle(trace *t)
             "computation: a workload is made of it, a plan says what is communicated",
             t->source->path, (unsigned long long)communications, bytes);
     if (hosts > 0) {
-        /* What a kernel waits for is its launch; among kernels the device keeps the order. */
+        /* A kernel depends on its launch; the device keeps the order of kernels. */
         t->graph.is_chain = true;
         ty_import_note(t->source,
                        "%u operators of the host are left out, since the device's are there; those "
@@ -418,7 +417,7 @@ static ty_status build(trace *t, ty_workload **out)
                             &optimizer);
     TY_CHECK(ty_traced_build(&t->graph, b), status, cleanup);
     status = ty_import_finish(t->source, b, out);
-    b = NULL; /* finishing frees it */
+    b = NULL; /* ty_builder_finish frees it */
 
 cleanup:
     ty_builder_free(b);
@@ -489,7 +488,7 @@ static ty_status read_document(ty_import_source *source, ty_workload **out)
     return read_with(source, read_json, out);
 }
 
-/* Metadata with a version or attributes alone, then nothing or a node. */
+/* Metadata with only a version or attributes, then the end or a node. */
 static bool probe_stream(ty_import_source *source)
 {
     ty_wire file = ty_wire_of(source->bytes, source->length), message;

@@ -1,6 +1,6 @@
-/* DeepSpeed's ds_config.json: batch and optimizer, but no model. With a model beside it, that model
- * is read and trained as the file says; by itself it is refused. Keys and defaults: deepspeed.ai,
- * "DeepSpeed Configuration JSON". Values may be "auto", which leaves them to the training script.
+/* DeepSpeed's ds_config.json: batch and optimizer, but no model. With a given model, the file sets
+ * its training; without one it is refused. Keys and defaults: deepspeed.ai, "DeepSpeed
+ * Configuration JSON". The training script sets "auto" values.
  */
 #include "import.h"
 
@@ -42,7 +42,7 @@ static ty_status fail_without_model(ty_import_source *source)
 
 /* ---- Values that may be left to the script -------------------------------------------------- */
 
-/* Whether a member is there and is not "auto", of which a note is taken. */
+/* Whether a member exists and is not "auto", which gets a note. */
 static bool is_said(ty_import_source *source, const ty_json *object, const char *key)
 {
     const char *text;
@@ -74,8 +74,8 @@ static ty_status read_number(ty_import_source *source, const ty_json *object, co
 
 /* ---- Batch ---------------------------------------------------------------------------------- */
 
-/* train_batch_size is micro-batch x accumulation x devices, and the file does not say how many of
- * the last there are. */
+/* train_batch_size is micro-batch x accumulation x devices; the file omits the number of
+ * devices. */
 static ty_status read_batch(ty_import_source *source, uint32_t *batch)
 {
     const ty_json *root = ty_import_json(source);
@@ -104,7 +104,7 @@ static ty_status read_batch(ty_import_source *source, uint32_t *batch)
 
 /* ---- Optimizer ------------------------------------------------------------------------------ */
 
-/* FusedAdam decouples weight decay unless told otherwise; the 1-bit ones compress what they send.
+/* FusedAdam decouples weight decay by default; the 1-bit optimizers compress gradients.
  */
 static bool read_kind(const char *type, ty_optimizer_kind *kind)
 {
@@ -158,7 +158,7 @@ static ty_status read_params(ty_import_source *source, const ty_json *params, ty
     return TY_OK;
 }
 
-/* An optimizer of another kind than the model's starts from PyTorch's defaults. */
+/* An optimizer that differs in kind from the model's starts from PyTorch's defaults. */
 static ty_status read_optimizer(ty_import_source *source, ty_optimizer *out)
 {
     static const ty_optimizer usual[] = {
@@ -195,7 +195,7 @@ static ty_status read_optimizer(ty_import_source *source, ty_optimizer *out)
 
 /* ---- The whole ------------------------------------------------------------------------------ */
 
-/* What is the plan's to decide, and how to decide it. */
+/* Notes on keys that belong to the plan, with the matching options. */
 static void note_plan(ty_import_source *source)
 {
     const ty_json *root = ty_import_json(source), *zero;

@@ -1,6 +1,5 @@
-/* Hugging Face config.json, and diffusers': which family of families/ a configuration is of, and
- * what it reads. Keys that have nothing to do with sizes are passed over, others that are not known
- * are noted. */
+/* Hugging Face config.json, and diffusers': selects the family in families/ for a configuration and
+ * runs its steps. Ignores keys unrelated to sizes, and notes other unknown keys. */
 #include "steps.h"
 
 #include <ctype.h>
@@ -16,9 +15,9 @@ typedef struct config {
     ty_import_source *source;
     ty_error *error;
     ty_json_document *common, *family; /* families/common.json, and the family's file */
-    const ty_json *outer;              /* the whole file */
-    const ty_json *root;               /* the language model's part of it */
-    const char *name;                  /* the family's */
+    const ty_json *outer;              /* the entire file */
+    const ty_json *root;               /* its language model part */
+    const char *name;                  /* name of the family */
     const ty_json *steps;
     bool reads_whole_file;
 } config;
@@ -32,7 +31,8 @@ static bool is_same(const char *asked, const char *type)
     return strcmp(asked, type) == 0;
 }
 
-/* "Qwen3MoeForCausalLM" and "qwen3_moe": the same letters and digits up to what the class is for.
+/* "Qwen3MoeForCausalLM" and "qwen3_moe": the same letters and digits before the purpose of the
+ * class.
  */
 static bool is_class_of(const char *class_name, const char *type)
 {
@@ -54,7 +54,7 @@ static bool is_class_of(const char *class_name, const char *type)
     return at == length && at > 0;
 }
 
-/* The i-th type of a family: its name, then those whose shapes are its own; NULL: no more. */
+/* The i-th type of a family: its name, then types of the same shapes; NULL: no more. */
 static ty_status type_of(const config *c, const ty_json *family, size_t i, const char **out)
 {
     const ty_json *list;
@@ -71,7 +71,7 @@ static ty_status type_of(const config *c, const ty_json *family, size_t i, const
     return status;
 }
 
-/* The family with a type like the one asked for, NULL if there is none; all types to `types`. */
+/* The family with the requested type, NULL if there is none; appends all types to `types`. */
 static ty_status search(config *c, const char *asked, is_type is_it, ty_json_document **out,
                         ty_text *types)
 {
@@ -106,8 +106,8 @@ done:
     return status;
 }
 
-/* The family's file, which is called as the family; else the one that has the type among its own.
- * A part may be called as the whole and "_text". */
+/* Finds the file named after the type, else the family that lists it. A part may have the model's
+ * type plus "_text". */
 static ty_status find_type(config *c, const char *type, ty_json_document **out)
 {
     const size_t length = strlen(type);
@@ -186,7 +186,7 @@ static ty_status take_type(config *c, const ty_json *object, const char *key)
     return found != NULL ? take(c, found) : fail_type(c, object, key);
 }
 
-/* By the first class of `architectures`; a class that is not known is no reason to guess. */
+/* By the first class of `architectures`; does not guess for an unknown class. */
 static ty_status take_architecture(config *c)
 {
     ty_json_document *found = NULL;
@@ -204,7 +204,7 @@ static ty_status take_architecture(config *c)
     return TY_OK;
 }
 
-/* By a key that few families have, in the order of common.json. */
+/* By a distinctive key, in the order of common.json. */
 static ty_status take_by_key(config *c)
 {
     const ty_json *table;
@@ -225,7 +225,7 @@ static ty_status take_by_key(config *c)
     return fail_type(c, c->root, "model_type");
 }
 
-/* The language model's part of a file of several; families that read the whole file have none. */
+/* The language model part of a file with several; families that read the entire file have none. */
 static ty_status find_root(config *c)
 {
     const ty_json *parts;
@@ -255,7 +255,7 @@ static ty_status find_family(config *c)
     c->root = c->outer;
     TY_TRY(find_root(c));
     if (c->root != c->outer && !ty_json_has(c->root, "model_type") &&
-        ty_json_has(c->outer, "model_type")) /* the whole says what its part is */
+        ty_json_has(c->outer, "model_type")) /* the file's type implies that of its part */
         return take_type(c, c->outer, "model_type");
     for (size_t i = 0; i < COUNT(keys); i++)
         if (ty_json_has(c->root, keys[i]))
@@ -263,7 +263,7 @@ static ty_status find_family(config *c)
     return ty_json_has(c->root, "architectures") ? take_architecture(c) : take_by_key(c);
 }
 
-/* ---- What is not read ------------------------------------------------------------------------ */
+/* ---- Unread keys ----------------------------------------------------------------------------- */
 
 static ty_status list_unread(const config *c, const ty_json *object, ty_text *unknown)
 {
@@ -318,8 +318,8 @@ static bool probe(ty_import_source *source)
             (has_any(root, blocks, COUNT(blocks)) && has_any(root, features, COUNT(features))));
 }
 
-/* As "rope_theta" or GPT-NeoX's "rotary_emb_base", since Transformers 5 among "rope_parameters"; 0
- * where it is not there or no whole number. */
+/* "rope_theta" or GPT-NeoX's "rotary_emb_base", since Transformers 5 in "rope_parameters"; 0 if
+ * absent or no integer. */
 static uint64_t rotary_base_of(const config *c)
 {
     static const char *const names[] = {"rope_theta", "rotary_emb_base"};
@@ -340,7 +340,7 @@ static uint64_t rotary_base_of(const config *c)
     return 0;
 }
 
-/* Steps of a language model, then what the user asked for and what is common to all. */
+/* Runs the steps of a language model, then applies the user's values and the common steps. */
 static ty_status read_language_model(config *c, steps_reader *r, ty_transformer *t)
 {
     const uint64_t asked = ty_import_vocabulary(c->source);

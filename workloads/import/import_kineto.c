@@ -1,9 +1,8 @@
 /* Traces of PyTorch's profiler (Kineto, Chrome's trace format) as a profile: the mean time of every
- * kernel by name, of annotated parts by name, and of collectives whose size the trace says.
+ * kernel by name, of annotations by name, and of collectives with a size in the trace.
  *
- * Events are read one by one and added up by name, so that memory follows the names, not the
- * events. Source of the members: pytorch/kineto libkineto/src/output_json.cpp; times are
- * microseconds. */
+ * Reads events one by one and sums them by name, so memory grows with the names, not the events.
+ * Source of the members: pytorch/kineto libkineto/src/output_json.cpp; times are microseconds. */
 #include "json_stream.h"
 #include "ty_workloads.h"
 
@@ -18,7 +17,7 @@
 
 typedef enum group { KERNEL, DEVICE_ANNOTATION, HOST_ANNOTATION, GROUP_COUNT } group;
 
-/* What a row of the profile is called in front of its name. */
+/* Prefix of a row's name in the profile. */
 static const char *const prefixes[GROUP_COUNT] = {"kernel ", "annotation ", "host annotation "};
 
 typedef struct sum { /* of the events of one name */
@@ -28,11 +27,11 @@ typedef struct sum { /* of the events of one name */
 } sum;
 
 typedef struct collective {
-    ty_collective_time time; /* seconds: of all */
+    ty_collective_time time; /* seconds: sum of all */
     uint64_t count;
 } collective;
 
-typedef struct event { /* the members that matter */
+typedef struct event { /* relevant members */
     char phase, category[32], name[TY_JSON_STREAM_TEXT];
     char collective_name[64], type[32];
     double duration_us, start_us, elements, ranks;
@@ -65,7 +64,7 @@ static ty_status fail_memory(const trace *t)
 
 /* ---- Sums by name ---------------------------------------------------------------------------- */
 
-/* FNV-1a with a start of its own; collisions cost time only, and names are few. */
+/* FNV-1a with its own seed; collisions only cost time, and names are few. */
 static uint32_t hash(const char *text)
 {
     uint32_t h = 2166136261u;
@@ -172,7 +171,7 @@ static bool read_kind(const char *name, ty_collective_kind *kind)
     return false;
 }
 
-/* Newer traces say of NCCL's kernels which collective they are, of how many numbers and ranks. */
+/* Newer traces have the collective, element count and ranks of NCCL kernels. */
 static ty_status add_collective(trace *t, const event *e)
 {
     uint32_t capacity = t->collective_capacity == 0 ? 64 : t->collective_capacity * 2, i = 0;
@@ -191,7 +190,7 @@ static ty_status add_collective(trace *t, const event *e)
                                        t->collectives[i].time.bytes != time.bytes))
         i++;
     if (i == 4096)
-        return TY_OK; /* sizes enough for any curve */
+        return TY_OK; /* enough sizes for any curve */
     if (i == t->collective_capacity) {
         grown = ty_resize(t->collectives, capacity, sizeof *grown);
         if (grown == NULL)
@@ -208,7 +207,7 @@ static ty_status add_collective(trace *t, const event *e)
 
 /* ---- Events ---------------------------------------------------------------------------------- */
 
-/* A string or number into the member of that name; anything else is skipped. */
+/* Reads a string or number into the member of that name; skips anything else. */
 static ty_status read_text(trace *t, char *out, size_t size)
 {
     char text[TY_JSON_STREAM_TEXT], first;
@@ -245,7 +244,7 @@ typedef struct member {
     double *figure;
 } member;
 
-/* An object: members that are listed are read, the others skipped, "args" entered. */
+/* An object: reads listed members, skips others, enters "args". */
 static ty_status read_members(trace *t, const member *members, size_t count)
 {
     bool is_first = true, has_next;
@@ -377,7 +376,7 @@ static ty_status read_list(trace *t, ty_status (*read_one)(trace *))
     return TY_OK;
 }
 
-/* The first device stands for all. */
+/* The first device represents all. */
 static ty_status read_device(trace *t)
 {
     char name[128] = "";
@@ -393,7 +392,7 @@ static ty_status read_device(trace *t)
     return status;
 }
 
-/* Events alone (the older form), or an object that has them. */
+/* A list of events (the older form), or an object with one. */
 static ty_status read_trace(trace *t)
 {
     ty_status status = TY_OK;
@@ -469,7 +468,7 @@ static ty_status build(trace *t, ty_profile **out)
     p->cores = p->concurrent_ranks = 1;
     p->memory_bytes = (uint64_t)t->memory_bytes;
     p->peak_flop_per_s = p->memory_bandwidth_bytes_per_s =
-        1; /* unknown; a profile has no word for it */
+        1; /* unknown; a profile cannot express it */
     if (p->machine == NULL || p->backend == NULL || p->date == NULL || p->versions == NULL) {
         status = fail_memory(t);
         goto cleanup;
@@ -587,9 +586,9 @@ const char *ty_traced_kind_name(ty_traced_kind kind)
     return (unsigned)kind < TY_TRACED_KIND_COUNT ? names[kind] : "unknown";
 }
 
-/* Parts of names, in small letters; the first that is found says what a kernel is. Sources: names
- * as PyTorch's profiler has them of cuBLAS (gemm, xmma, nvjet), CUTLASS, cuDNN, rocBLAS (Cijk),
- * FlashAttention, NCCL and RCCL. */
+/* Parts of names, in lower case; the first match gives the kind of a kernel. Sources: names in
+ * PyTorch's profiler of cuBLAS (gemm, xmma, nvjet), CUTLASS, cuDNN, rocBLAS (Cijk), FlashAttention,
+ * NCCL and RCCL. */
 static ty_traced_kind kind_of_kernel(const char *name)
 {
     static const struct {

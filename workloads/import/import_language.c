@@ -1,5 +1,5 @@
-/* From the sizes that an importer has read to a workload: what the user asked for, what nobody
- * said, and the check that it all goes together. */
+/* Makes a workload from an importer's sizes: applies the user's values and the defaults, and checks
+ * consistency. */
 #include "import_language.h"
 
 #include <string.h>
@@ -8,7 +8,7 @@
 #define USUAL_BATCH 512
 #define USUAL_LEARNING_RATE 3e-4
 
-/* AdamW as large models are trained: betas 0.9 and 0.95, weight decay 0.1. Source: Brown et al.,
+/* AdamW as for large models: betas 0.9 and 0.95, weight decay 0.1. Source: Brown et al.,
  *  arXiv:2005.14165, appendix B. No learning rate. */
 static const ty_optimizer import_usual_optimizer = {
     .kind = TY_OPTIMIZER_ADAMW, .beta1 = 0.9, .beta2 = 0.95, .epsilon = 1e-8, .weight_decay = 0.1};
@@ -56,7 +56,7 @@ ty_status ty_import_finish_model(ty_import_source *source, ty_builder *builder,
     ty_import_training how = *training;
     ty_text origin = {0};
     ty_error mistake = {0};
-    /* Without folders: the same file is the same workload wherever it lies. */
+    /* Without folders, so the name does not depend on the location of the file. */
     const char *base = strrchr(source->path, '/');
 
     set_training(source, &how);
@@ -97,7 +97,7 @@ ty_status ty_import_settle(ty_import_source *source, ty_transformer *t, const ch
 
     if (status != TY_OK)
         return status;
-    if (t->token_bytes == 0) /* what the numbers of the vocabulary need */
+    if (t->token_bytes == 0) /* the size of a token index */
         t->token_bytes = t->vocabulary <= 65536 ? 2 : 4;
     if (!ty_transformer_fits(t, expected))
         return ty_fail(source->error, TY_EPARSE, "%.200s expected %s", whole, expected);

@@ -1,9 +1,9 @@
 /* Megatron-LM: a file of arguments for pretrain_gpt.py, or the shell script around them. Options
  * may be written `--num-layers 32` or `--num-layers=32`, over several lines, in quotes, in an
- * array, with comments between, or as YAML keys `--num-layers: 32`. A shell variable stands for the
- * value it is given in the file, or for the default behind it, $((...)) for what it comes to; what
- * a command makes of it is not followed, nor is one that is given different values. Meaning and
- * defaults of options: NVIDIA/Megatron-LM, megatron/training/arguments.py. */
+ * array, with comments between, or as YAML keys `--num-layers: 32`. A shell variable has its value
+ * from the file, or its default; $((...)) is evaluated. Variables set by a command, or to different
+ * values, are unknown. Meaning and defaults of options: NVIDIA/Megatron-LM,
+ * megatron/training/arguments.py. */
 #include "expression.h"
 #include "steps.h"
 
@@ -23,10 +23,10 @@ typedef struct word {
 
 typedef struct scanner {
     ty_import_source *source;
-    ty_arena *arena; /* of the words' texts */
+    ty_arena *arena; /* texts of the words */
     const char *at;
     uint32_t line;
-    char list_quote; /* the one around a list of options that is being read, or 0 */
+    char list_quote; /* quote around the current list of options, or 0 */
     word *words;
     size_t count, capacity;
 } scanner;
@@ -70,8 +70,8 @@ static void skip_blank(scanner *s)
     }
 }
 
-/* Whether what a quote opens is a list of options: GPT_ARGS="--num-layers 24 ...", or
- * "$GPT_ARGS --bf16". One quoted word that looks like an option is taken for a list of one. */
+/* Whether a quote opens a list of options: GPT_ARGS="--num-layers 24 ...", or "$GPT_ARGS --bf16".
+ * One quoted word that looks like an option is a list of one. */
 static bool opens_list(const char *quote)
 {
     const char *at = quote + 1;
@@ -103,7 +103,7 @@ static ty_status add_word(scanner *s, const ty_text *text, uint32_t line)
     return TY_OK;
 }
 
-/* A quoted part of a word, without its quotes. */
+/* Reads a quoted part of a word, without its quotes. */
 static void read_quoted(scanner *s, ty_text *text)
 {
     char quote = *s->at++;
@@ -117,9 +117,9 @@ static void read_quoted(scanner *s, ty_text *text)
         s->at++;
 }
 
-#define DEEPEST_ARITHMETIC 100 /* parentheses in one another */
+#define DEEPEST_ARITHMETIC 100 /* nested parentheses */
 
-/* The end of the "$((...))" at `at`, NULL: it is none, or not of one line, or too deep. */
+/* The end of the "$((...))" at `at`; NULL: none, over several lines, or too deep. */
 static const char *arithmetic_end(const char *at)
 {
     int depth = 0;
@@ -185,8 +185,8 @@ static bool is_name_part(char c)
     return isalnum((unsigned char)c) || c == '_';
 }
 
-/* The value of a word that assigns to the variable, NAME=VALUE; NULL: it does not. Arrays, whose
- * words follow, are none. */
+/* The value of a word NAME=VALUE that assigns the variable; NULL: none. Arrays, whose words follow,
+ * do not count. */
 static const char *assigned_value(const word *w, const char *name, size_t length)
 {
     if (strncmp(w->text, name, length) != 0 || w->text[length] != '=' ||
@@ -199,8 +199,8 @@ enum { MOST_EXPANSIONS = 8 };
 
 static const char *expand(const scanner *s, const char *text, int depth);
 
-/* What `name` is given, where that is one value in the whole file; "${N:-7}" where it is given from
- * outside and has a default counts as 7. NULL: not known. */
+/* The value of `name`, if it is the only one in the file. For a variable set outside with a
+ * default, "${N:-7}", it is 7. NULL: unknown. */
 static const char *value_of(const scanner *s, const char *name, size_t length, int depth)
 {
     const char *found = NULL;
@@ -218,7 +218,7 @@ static const char *value_of(const scanner *s, const char *name, size_t length, i
     return found;
 }
 
-/* The variable at "$": its name, a default, and where it ends. false: it is no plain variable. */
+/* The variable at "$": its name, default and end. false: no plain variable. */
 static bool read_variable(const char *at, const char **name, size_t *length, const char **otherwise,
                           size_t *otherwise_length, const char **end)
 {
@@ -249,7 +249,7 @@ static bool read_variable(const char *at, const char **name, size_t *length, con
 
 typedef struct shell_names {
     const scanner *s;
-    int depth; /* of variables in one another */
+    int depth; /* nested variables */
 } shell_names;
 
 /* "$NAME", "${NAME:-7}" or "NAME" in an arithmetic expression. */
@@ -280,7 +280,7 @@ static const char *read_shell_name(void *context, const char *at, double *value)
     return end;
 }
 
-/* What stands between the parentheses, as a number; false where it is not known. */
+/* Evaluates the text between the parentheses; false if unknown. */
 static bool evaluate(const scanner *s, const char *text, int depth, double *out)
 {
     shell_names names = {s, depth};
@@ -296,7 +296,7 @@ static bool evaluate(const scanner *s, const char *text, int depth, double *out)
     return !e.is_wrong && strncmp(e.at, "))", 2) == 0;
 }
 
-/* A text with its variables replaced; NULL where one is not known. Lives as long as the words. */
+/* A text with its variables replaced; NULL if one is unknown. Lives as long as the words. */
 static const char *expand(const scanner *s, const char *text, int depth)
 {
     ty_text out = {0};
@@ -342,7 +342,7 @@ cleanup:
 
 /* ---- Options --------------------------------------------------------------------------------- */
 
-/* One option as it stands in the file. */
+/* One option in the file. */
 typedef struct given {
     const char *name; /* without dashes */
     size_t name_length;
@@ -355,7 +355,7 @@ static bool is_option(const word *w)
     return w->text[0] == '-' && w->text[1] == '-' && isalpha((unsigned char)w->text[2]);
 }
 
-/* Its value with what is known of its variables. */
+/* Replaces the known variables in its value. */
 static void expand_value(const scanner *s, given *g)
 {
     const char *expanded =
@@ -364,8 +364,7 @@ static void expand_value(const scanner *s, given *g)
         g->value = expanded;
 }
 
-/* Whether words stand behind an "if" or a "case" whose end is to come: whether they are there when
- * the script runs is not known here. */
+/* Tracks "if" and "case" blocks: whether options inside apply depends on the run of the script. */
 static void count_condition(const word *w, uint32_t *depth)
 {
     if (strcmp(w->text, "then") == 0 || strcmp(w->text, "case") == 0)
@@ -374,7 +373,7 @@ static void count_condition(const word *w, uint32_t *depth)
         --*depth;
 }
 
-/* Options without a value: a word after one, as the first of the next command, is no value of it.
+/* Options without a value: a word after one, such as the next command, is not its value.
  */
 static bool is_switch(const given *g)
 {
@@ -458,7 +457,7 @@ static void set_training(const steps_reader *r, ty_import_training *training)
     o->epsilon = ty_steps_number_of(r, "epsilon");
 }
 
-/* By the "model_steps" of the kind's file. */
+/* Runs the "model_steps" of the kind's file. */
 ty_status ty_settings_model(ty_import_source *source, const char *kind, training_pairs *pairs,
                             bool is_arguments, ty_workload **out)
 {
@@ -507,7 +506,7 @@ static bool probe(ty_import_source *source)
     return ty_is_megatron_arguments(source->bytes);
 }
 
-/* A whole number that is given twice. */
+/* Notes an integer that is specified twice. */
 static ty_status note_other_size(const training_pairs *pairs, const char *key, const char *value,
                                  uint32_t line, ty_import_report *report, ty_error *error)
 {
@@ -533,7 +532,7 @@ done:
     return status;
 }
 
-/* A setting of the option at words[*at], and moves on. */
+/* Adds the setting of the option at words[*at], and moves on. */
 static ty_status put_setting(const scanner *s, size_t *at, training_pairs *out,
                              ty_import_report *report)
 {
@@ -590,7 +589,7 @@ done:
     return status;
 }
 
-/* Options that neither the model nor the layout, where that was asked for, depends on. */
+/* Notes options that neither the model nor, if requested, the layout reads. */
 static ty_status note_unread(ty_import_source *source, const training_pairs *pairs)
 {
     const training_pairs *settings = source->options->settings;

@@ -1,9 +1,9 @@
-/* ONNX models: every operator that is needed for the outputs becomes a layer. Those with a kind of
- * their own (convolution, linear, norms, pooling, ...) can be trained; the others are opaque, with
- * their weights, and flop where it is known. Weights may be initializers, inputs (files of IR
- * version 3), made by constants, or lie in other files: only their shapes count.
+/* ONNX models: every operator that the outputs need becomes a layer. Those with a layer kind
+ * (convolution, linear, norms, pooling, ...) can be trained; the others are opaque, with their
+ * weights, and flop if known. Weights may be initializers, inputs (files of IR version 3), results
+ * of constants, or in other files: only their shapes matter.
  *
- * The first dimension of the graph's inputs is the batch and is taken off; symbolic ones count
+ * The first dimension of the graph's inputs is the batch and is removed; symbolic dimensions count
  * as 1. */
 #include "onnx_graph.h"
 #include "onnx_shapes.h"
@@ -18,7 +18,7 @@ typedef struct run {
     uint64_t batch;
     uint32_t output_count;  /* of the graph */
     bool *is_layer_read;    /* [layers so far and more] */
-    uint32_t unknown_count; /* operators nothing is known of */
+    uint32_t unknown_count; /* unknown operators */
     ty_wire first_unknown;
 } run;
 
@@ -86,7 +86,7 @@ static ty_status settle_input(run *r, ty_onnx_value *v)
     return TY_OK;
 }
 
-/* What the file says of values in between, in the sizes of the inputs. */
+/* The file's shapes of intermediate values, at the sizes of the inputs. */
 static void settle_hints(run *r)
 {
     for (uint32_t i = 0; i < r->graph.value_count; i++) {
@@ -99,7 +99,7 @@ static void settle_hints(run *r)
     }
 }
 
-/* The shape of a sample: that of the only input, or all of several in a row. */
+/* The shape of a sample: that of the only input, or all inputs concatenated. */
 static ty_status settle_inputs(run *r, ty_shape *sample)
 {
     ty_onnx_graph *g = &r->graph;
@@ -122,7 +122,7 @@ static ty_status settle_inputs(run *r, ty_shape *sample)
     return TY_OK;
 }
 
-/* The first input, where it depends on the batch. */
+/* The first input, if it depends on the batch. */
 static const ty_onnx_value *tensor(const run *r, const ty_onnx_node *n)
 {
     const ty_onnx_value *x = ty_onnx_input(&r->graph, n, 0);
@@ -131,7 +131,7 @@ static const ty_onnx_value *tensor(const run *r, const ty_onnx_node *n)
 
 /* ---- Layers ---------------------------------------------------------------------------------- */
 
-/* The layer that a value comes from, now read. */
+/* The layer that produces a value; marks it as read. */
 static uint32_t read_layer(run *r, const ty_onnx_value *v)
 {
     if (v->layer != TY_BATCH)
@@ -155,7 +155,7 @@ static void name_layer(run *r, const ty_onnx_node *n, const ty_onnx_value *out)
         ty_builder_name_next(r->builder, name);
 }
 
-/* Numbers that become parameters of the layer: each constant at its first reader. */
+/* Number of parameters of the layer: counts each constant at its first reader. */
 static double take_parameters(run *r, const ty_onnx_node *n)
 {
     double sum = 0;
@@ -198,8 +198,8 @@ static ty_status opaque(run *r, const ty_onnx_node *n, ty_onnx_value *out, doubl
 
 /* ---- Operators with a kind ------------------------------------------------------------------- */
 
-/* The symmetric window that gives the same output, where there is one: asymmetric padding, SAME and
- * rounding up shift windows by less than a stride, which changes no cost. */
+/* The symmetric window with the same output size, if any: asymmetric padding, SAME and rounding up
+ * shift windows by less than a stride, which does not change costs. */
 static bool fit_window(const ty_onnx_window *w, const ty_onnx_value *x, ty_window *out)
 {
     uint64_t padding[2];
@@ -210,7 +210,7 @@ static bool fit_window(const ty_onnx_window *w, const ty_onnx_value *x, ty_windo
         uint64_t size = x->dimensions[2 + i], k = w->kernel[i], p = w->before[i];
         bool is_fit =
             p < k && size + 2 * p >= k && (size + 2 * p - k) / w->stride[i] + 1 == w->out[i];
-        if (!is_fit) { /* the smallest padding that makes enough windows */
+        if (!is_fit) { /* the smallest padding with enough windows */
             uint64_t needed = (w->out[i] - 1) * w->stride[i] + k;
             p = needed > size ? (needed - size + 1) / 2 : 0;
             is_fit =
@@ -495,7 +495,7 @@ static ty_status one_to_one(run *r, const ty_onnx_node *n, ty_onnx_value *out)
     return opaque(r, n, out, 0, false);
 }
 
-/* At the end of a classifier it is the loss, which training adds. */
+/* At the end of a classifier it is part of the loss, which training adds. */
 static ty_status softmax(run *r, const ty_onnx_node *n, ty_onnx_value *out)
 {
     const ty_onnx_value *x = tensor(r, n);
@@ -527,14 +527,14 @@ static ty_status unknown(run *r, const ty_onnx_node *n, ty_onnx_value *out)
     return opaque(r, n, out, 0, false);
 }
 
-/* Of an operator without a layer of its own kind, how its shape follows from its inputs. */
+/* Shape rule of an operator without a layer kind. */
 typedef bool (*shape_rule)(const ty_onnx_graph *g, const ty_onnx_node *n, ty_onnx_value *out);
 
 typedef struct operation {
     const char *name;
     ty_status (*append)(run *r, const ty_onnx_node *n, ty_onnx_value *out);
     shape_rule shape;  /* in place of `append` */
-    const char *found; /* where it has none; NULL: of a view */
+    const char *found; /* message if it has none; NULL: of a view */
 } operation;
 
 #define DIFFER "found shapes that do not fit"
@@ -604,7 +604,7 @@ static ty_status check_inputs(const run *r, const ty_onnx_node *n, bool *is_cons
     return TY_OK;
 }
 
-/* Further outputs that are read, such as the parts of a split, are views of the first one's layer.
+/* Further outputs that are read, such as those of a split, are views of the first one's layer.
  */
 static ty_status define_outputs(run *r, const ty_onnx_node *n, bool is_constant)
 {
@@ -668,7 +668,7 @@ static ty_status run_node(run *r, const ty_onnx_node *n)
     return define_outputs(r, n, false);
 }
 
-/* Several inputs are parts of the batch, each a view of it. */
+/* Several inputs are views of parts of the batch. */
 static void append_inputs(run *r)
 {
     ty_onnx_graph *g = &r->graph;
@@ -682,7 +682,7 @@ static void append_inputs(run *r)
     }
 }
 
-/* Several outputs of the graph meet in one layer without cost. */
+/* Joins several outputs of the graph in one layer without cost. */
 static ty_status join_ends(run *r, uint32_t layer_count)
 {
     uint32_t *ends = ty_alloc(layer_count, sizeof *ends), count = 0;
@@ -731,7 +731,7 @@ static ty_status run_all(run *r, uint32_t most_layers)
     return TY_OK;
 }
 
-/* Room for every layer there can be: one per output of a node, one more per node, inputs, the end.
+/* Upper bound of layers: one per output of a node, one more per node, inputs, the end.
  */
 static uint32_t most_layers_of(run *r)
 {

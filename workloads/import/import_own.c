@@ -1,4 +1,5 @@
-/* Our own documents, trainyard.workload/1 and trainyard.zoo/1, as rows of the importers' table. */
+/* Trainyard's documents, trainyard.workload/1 and trainyard.zoo/1, as rows of the importers'
+ * table. */
 #include "import.h"
 #include "zoo.h"
 
@@ -45,7 +46,7 @@ static bool probe_zoo(ty_import_source *source)
 
 static ty_status read_zoo(ty_import_source *source, ty_workload **out)
 {
-    ty_import_vocabulary(source); /* the family's to take or to refuse */
+    ty_import_vocabulary(source); /* the family reads or refuses it */
     return ty_zoo_build(ty_import_json(source), source->options, out, source->error);
 }
 

@@ -5,8 +5,8 @@
  *     	node11 -- node12
  *
  * Source: msr-fiddle/pipedream, graph/graph.py. Times are milliseconds and sizes bytes of one
- * mini-batch, whose size the file does not say: it divides every operator's outputs by features, so
- * the greatest common divisor of those is taken. Sizes may be lists "[a; b]" for operators of
+ * mini-batch. The file omits its size, which divides every operator's number of outputs over
+ * features, so it is their greatest common divisor. Sizes may be lists "[a; b]" for operators with
  * several outputs. */
 #include "pipedream_text.h"
 #include "traced_graph.h"
@@ -19,13 +19,13 @@ typedef struct profile {
     ty_traced_graph graph;
     ty_import_source *source;
     uint64_t batch;
-    uint64_t input_elements; /* per sample, of all that read the batch */
+    uint64_t input_elements; /* per sample, of all nodes that read the batch */
     double load_ms;
 } profile;
 
 /* ---- Lines ----------------------------------------------------------------------------------- */
 
-/* Times are kept per mini-batch and output bytes as elements, until its size is known. */
+/* Stores times per mini-batch and output bytes as elements, until its size is known. */
 static ty_status add_node(void *context, const ty_pipedream_node *from, ty_error *error)
 {
     profile *p = context;
@@ -49,7 +49,7 @@ static ty_status add_edge(void *context, uint64_t from, uint64_t to, ty_error *e
     return ty_traced_add_edge(&p->graph, from, to);
 }
 
-/* ---- What the samples are -------------------------------------------------------------------- */
+/* ---- Samples of a mini-batch ----------------------------------------------------------------- */
 
 static const char *find_text(piece text, const char *word)
 {
@@ -69,7 +69,7 @@ static uint64_t leading_number(const char *at, const char *end)
     return value;
 }
 
-/* The last dimension of an operator's output where its name tells, else 0. */
+/* The last dimension of an operator's output from its name, else 0. */
 static uint64_t features_of(const ty_traced_node *n)
 {
     const piece label = {n->name, n->name + n->name_length};
@@ -93,7 +93,7 @@ static uint64_t common_divisor(uint64_t a, uint64_t b)
     return a;
 }
 
-/* The rows of an embedding are samples, or the tokens of samples. */
+/* Whether the rows of an embedding are tokens of samples, not samples. */
 static bool is_of_tokens(const profile *p, uint64_t rows)
 {
     for (uint32_t i = 0; i < p->graph.node_count; i++) {
@@ -158,7 +158,7 @@ static uint64_t per_sample(const profile *p, uint64_t elements)
     return elements / p->batch + (elements % p->batch != 0);
 }
 
-/* The batch itself, and what makes less than a number per sample, such as a shape, are no layers.
+/* The batch itself, and nodes with less than one number per sample, such as shapes, are no layers.
  */
 static void settle(profile *p)
 {

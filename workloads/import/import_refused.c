@@ -1,4 +1,4 @@
-/* Files that people take for workloads, each with the reason why it is none and what to do. */
+/* Files that look like workloads but are none, each with the reason and what to do. */
 #include "import.h"
 
 #include <string.h>
@@ -19,10 +19,10 @@ static ty_status refuse_archive(ty_import_source *source, ty_workload **out)
         source->path);
 }
 
-/* The beginning tells, so that a trace that was cut off is told too. */
+/* Only reads the beginning, so it also identifies truncated traces. */
 enum { BEGINNING = 4096 };
 
-/* @param text with a NUL behind it */
+/* @param text terminated by a NUL */
 static bool begins_with_member(const char *text, size_t length, const char *const *members,
                                size_t count)
 {
@@ -49,7 +49,7 @@ bool ty_is_profiler_trace(const char *path)
 {
     char text[BEGINNING + 1] = "";
     struct stat about;
-    gzFile file; /* of a pipe, what is looked at would be gone */
+    gzFile file; /* a pipe would lose the bytes read */
     int length;
 
     if (stat(path, &about) != 0 || !S_ISREG(about.st_mode) || (file = gzopen(path, "rb")) == NULL)
@@ -95,7 +95,7 @@ static ty_status refuse_observer_trace(ty_import_source *source, ty_workload **o
                    source->path);
 }
 
-/* Text files of neighbours, told by what stands near their beginning. */
+/* Text files of related tools, identified by a text near their beginning. */
 static const struct {
     const char *mark, *what;
 } texts[] = {
@@ -116,9 +116,9 @@ static size_t find_text(const ty_import_source *source)
     size_t length = source->length < sizeof window ? source->length : sizeof window - 1, i = 0;
 
     memcpy(window, source->bytes, length);
-    window[length] = '\0'; /* what stands behind a NUL does not count */
+    window[length] = '\0'; /* ignores the text after a NUL */
     if (window[0] == '{')
-        return TEXT_COUNT; /* JSON may quote anything */
+        return TEXT_COUNT; /* JSON may contain any of these texts */
     while (i < TEXT_COUNT && strstr(window, texts[i].mark) == NULL)
         i++;
     return i;

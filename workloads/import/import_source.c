@@ -1,4 +1,4 @@
-/* A file that is being read: its JSON, its name, and what is noted about it. */
+/* The input file of an importer: its JSON, its name, and its notes. */
 #include "import.h"
 
 #include <stdarg.h>
@@ -14,7 +14,7 @@ static bool is_our_own(const ty_json *root)
            strncmp(schema, "trainyard.", strlen("trainyard.")) == 0;
 }
 
-/* Other programs may write NaN and Infinity, our own do not. */
+/* Other programs may write NaN and Infinity; Trainyard does not. */
 static ty_status parse_json(ty_import_source *source)
 {
     ty_text unknown = {0};
@@ -148,7 +148,7 @@ static bool looks_like_json(const ty_import_source *source)
     return first == '{' || first == '[';
 }
 
-/* What to say of a file that no probe knows. */
+/* Error for a file that matches no probe. */
 static ty_status fail_unknown(ty_import_source *source, const ty_import_format *const *formats,
                               size_t count)
 {

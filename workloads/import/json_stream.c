@@ -13,10 +13,10 @@
 struct ty_json_stream {
     gzFile file;
     char *path;
-    uint64_t before; /* bytes of the text in front of the buffer */
+    uint64_t before; /* bytes of the text before the buffer */
     size_t used, at; /* in the buffer */
     bool is_ended, is_cut;
-    ty_status failed; /* of reading */
+    ty_status failed; /* status of reading */
     char failure[160];
     char buffer[BUFFER_SIZE];
 };
@@ -66,7 +66,7 @@ void ty_json_stream_close(ty_json_stream *stream)
     ty_free(stream);
 }
 
-/* More text; at the end of it, or where there is none to be had, sets is_ended. */
+/* Reads more text; at the end, or on a failure, sets is_ended. */
 static void refill(ty_json_stream *s)
 {
     int got, code;
@@ -94,7 +94,7 @@ static void refill(ty_json_stream *s)
         s->at = s->used - left;
     }
     if (code == Z_OK || code == Z_STREAM_END || code == Z_BUF_ERROR)
-        return; /* a file that is cut off gives what it has */
+        return; /* a truncated file gives the text it has */
     s->failed = code == Z_ERRNO ? TY_EIO : code == Z_MEM_ERROR ? TY_ENOMEM : TY_EPARSE;
     snprintf(s->failure, sizeof s->failure, "%.120s", code == Z_ERRNO ? strerror(errno) : message);
     s->is_ended = true;
@@ -162,8 +162,8 @@ ty_status ty_json_stream_enter(ty_json_stream *stream, char bracket, ty_error *e
     return TY_OK;
 }
 
-/* Behind the quote that opens it. Escapes of characters beyond ASCII become '?': names that need
- * them are only compared and shown. */
+/* Reads a string after its opening quote. Escapes of non-ASCII characters become '?': such names
+ * are only compared and shown. */
 static ty_status string_rest(ty_json_stream *s, char *out, size_t size, ty_error *error)
 {
     static const char from[] = "\"\\/bfnrt", to[] = "\"\\/\b\f\n\r\t";
@@ -241,7 +241,7 @@ ty_status ty_json_stream_next(ty_json_stream *stream, char closing, bool *is_fir
     return TY_OK;
 }
 
-/* Python's words for numbers that are not finite. */
+/* Python's texts for non-finite numbers. */
 static bool is_unknown(const char *text)
 {
     return strcmp(text, "NaN") == 0 || strcmp(text + (text[0] == '-'), "Infinity") == 0;
@@ -268,13 +268,13 @@ ty_status ty_json_stream_number(ty_json_stream *stream, double *out, ty_error *e
     if (length == 0 || *end != '\0' || !isfinite(value) ||
         (c > 0 && strchr("0123456789", c) != NULL))
         return fail_at(stream, c, "a finite number", error);
-    if (c < 0) /* it may go on */
+    if (c < 0) /* the text may continue */
         return fail_at(stream, c, "the end of a number", error);
     *out = value;
     return TY_OK;
 }
 
-/* A word or number, none of whose characters opens or closes anything. */
+/* Skips a word or number, which has no brackets. */
 static ty_status skip_word(ty_json_stream *s, ty_error *error)
 {
     static const char *const words[] = {"true", "false", "null"};
@@ -297,7 +297,7 @@ static ty_status skip_word(ty_json_stream *s, ty_error *error)
     return fail_at(s, c, "a value", error);
 }
 
-/* Brackets are kept on a stack of bits, so that depth costs nothing and nothing recurses. */
+/* Keeps brackets on a stack of bits, without recursion. */
 ty_status ty_json_stream_skip(ty_json_stream *stream, ty_error *error)
 {
     bool is_object[TY_JSON_STREAM_DEPTH + 1] = {false}, is_first = true, has_next;

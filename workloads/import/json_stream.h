@@ -1,23 +1,23 @@
 /**
  * @file json_stream.h
- * JSON read from front to end in a fixed amount of memory, from a plain or gzip file: for traces of
- * hundreds of megabytes, of which a few members matter. Internal to workloads/.
+ * Reads JSON sequentially in a fixed amount of memory, from a plain or gzip file: for traces of
+ * hundreds of megabytes with few relevant members. Internal to workloads/.
  *
  *     TY_CHECK(ty_json_stream_open(path, &s, error), status, cleanup);
  *     TY_CHECK(ty_json_stream_enter(s, '{', error), status, cleanup);
  *     while (has_next) { ty_json_stream_next(...); ... read or skip its value ... }
  *
- * Every function fails with TY_EPARSE naming the byte of the text. Where the text ends too early
- * ty_json_stream_is_cut() says so: what was read until then may still be of use.
+ * Every function fails with TY_EPARSE naming the byte of the text. ty_json_stream_is_cut() reports
+ * a truncated text: the part read until then may still be useful.
  */
 #ifndef TY_WORKLOADS_JSON_STREAM_H
 #define TY_WORKLOADS_JSON_STREAM_H
 
 #include "ty_core.h"
 
-#define TY_JSON_STREAM_TEXT 4096 /* of a string that is kept; longer ones are cut */
-#define TY_JSON_STREAM_DEPTH 200 /* of a value that is skipped */
-/** Largest text, unpacked: what a small compressed file can cost in time is bounded by it. */
+#define TY_JSON_STREAM_TEXT 4096 /* bytes of a stored string; longer ones are cut */
+#define TY_JSON_STREAM_DEPTH 200 /* depth of a skipped value */
+/** Largest unpacked text; bounds the time for a small compressed file. */
 #define TY_JSON_STREAM_LIMIT ((uint64_t)8 << 30)
 
 typedef struct ty_json_stream ty_json_stream;
@@ -36,7 +36,7 @@ ty_status ty_json_stream_enter(ty_json_stream *stream, char bracket, ty_error *e
 /**
  * Goes to the next element of the array, or member of the object, last entered and not left.
  * @param is_first [in, out] true before the first one
- * @param has_next [out] false where it closed
+ * @param has_next [out] false at its closing bracket
  * @param key      of the member; NULL for arrays; TY_JSON_STREAM_TEXT bytes
  */
 ty_status ty_json_stream_next(ty_json_stream *stream, char closing, bool *is_first, bool *has_next,
@@ -46,7 +46,7 @@ ty_status ty_json_stream_string(ty_json_stream *stream, char out[TY_JSON_STREAM_
                                 ty_error *error) TY_MUST_CHECK;
 /** @param out [out] NaN for NaN, Infinity and -Infinity, as Python writes them */
 ty_status ty_json_stream_number(ty_json_stream *stream, double *out, ty_error *error) TY_MUST_CHECK;
-/** Any value, however large. */
+/** Skips any value, however large. */
 ty_status ty_json_stream_skip(ty_json_stream *stream, ty_error *error) TY_MUST_CHECK;
 
 #endif

@@ -1,5 +1,5 @@
 /* Decoding of ONNX. Field numbers: onnx/onnx.proto of onnx/onnx (ModelProto, GraphProto, NodeProto,
- * AttributeProto, TensorProto, ValueInfoProto). Weights are looked at for their shapes only. */
+ * AttributeProto, TensorProto, ValueInfoProto). Only reads the shapes of weights. */
 #include "onnx_graph.h"
 
 #include <stdlib.h>
@@ -246,7 +246,7 @@ ty_status ty_onnx_constant(const ty_onnx_graph *graph, const ty_onnx_node *node,
         while (ty_wire_next(&attribute, &f))
             if (f.number == ATTRIBUTE_T && f.type == TY_WIRE_BYTES)
                 return read_tensor(graph, &f.bytes, value);
-    value->is_constant = value->is_defined = true; /* a number or text: no parameter */
+    value->is_constant = value->is_defined = true; /* a number or text is no parameter */
     return TY_OK;
 }
 
@@ -262,7 +262,7 @@ static ty_wire name_in(ty_wire message, uint32_t number)
     return ty_wire_of("", 0);
 }
 
-/* How many nodes there are, and how many names at most; breaks are found here once for all. */
+/* Number of nodes, and an upper bound of names; detects all encoding errors. */
 static ty_status count_all(ty_onnx_graph *g, ty_wire graph, uint32_t *name_count)
 {
     ty_wire_field f, part;
@@ -297,7 +297,7 @@ static void add_name(ty_onnx_graph *g, ty_wire name)
         g->values[g->value_count++].name = name;
 }
 
-/* Every value once, sorted. */
+/* Collects every value once, sorted. */
 static void collect_names(ty_onnx_graph *g, ty_wire graph)
 {
     ty_wire_field f, part;
@@ -400,7 +400,7 @@ static ty_status read_nodes(ty_onnx_graph *g, ty_wire graph)
     return TY_OK;
 }
 
-/* Marks, from the graph's outputs backwards, the nodes that are worth running. */
+/* Marks the needed nodes, from the graph's outputs backwards. */
 static void mark_needed(ty_onnx_graph *g)
 {
     for (uint32_t i = g->node_count; i-- > 0;) {

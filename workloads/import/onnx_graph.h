@@ -9,36 +9,36 @@
 #include "wire.h"
 
 #define TY_ONNX_MOST_RANK 8
-#define TY_ONNX_MOST_INTS 64 /* of a constant whose numbers are kept: shapes, axes, pads */
+#define TY_ONNX_MOST_INTS 64 /* numbers stored of a constant: shapes, axes, pads */
 #define TY_ONNX_NO_VALUE UINT32_MAX
 
 typedef struct ty_onnx_value {
     ty_wire name;
-    bool is_defined;  /* known when the nodes so far have run */
-    bool is_constant; /* an initializer or made of constants alone */
-    bool is_counted;  /* its numbers are some layer's parameters already */
+    bool is_defined;  /* known after the nodes so far */
+    bool is_constant; /* an initializer, or computed only from constants */
+    bool is_counted;  /* its numbers are counted as a layer's parameters */
     bool is_integer;
     bool has_shape;
     bool is_output; /* of the graph */
-    bool is_read;   /* by a node that is needed */
+    bool is_read;   /* by a needed node */
     uint32_t rank;
     uint64_t dimensions[TY_ONNX_MOST_RANK]; /* the batch included; 0: symbolic */
-    uint32_t layer;                         /* of the workload, for what is no constant */
-    uint32_t integer_count;                 /* 0: not kept */
+    uint32_t layer;                         /* of the workload, unless constant */
+    uint32_t integer_count;                 /* 0: not stored */
     const int64_t *integers;
 } ty_onnx_value;
 
 typedef struct ty_onnx_node {
     ty_wire operator_name, message;
     uint32_t input_count, output_count;
-    uint32_t *inputs; /* values; TY_ONNX_NO_VALUE for one left out */
+    uint32_t *inputs; /* values; TY_ONNX_NO_VALUE if omitted */
     uint32_t *outputs;
     bool is_needed; /* for an output of the graph */
 } ty_onnx_node;
 
 typedef struct ty_onnx_graph {
     ty_import_source *source;
-    ty_arena *arena; /* of everything below */
+    ty_arena *arena; /* memory of everything below */
     uint64_t opset;
     uint32_t value_count, node_count, input_count;
     ty_onnx_value *values; /* by name */
@@ -46,13 +46,14 @@ typedef struct ty_onnx_graph {
     uint32_t *inputs; /* values of the graph's inputs that are no initializers, in order */
 } ty_onnx_graph;
 
-/** Reads and connects; initializers and shapes are filled in, no node has run. Free the arena. */
+/** Reads and connects the graph with initializers and shapes; evaluates no node. Free the arena. */
 ty_status ty_onnx_read(ty_import_source *source, ty_onnx_graph *graph) TY_MUST_CHECK;
 
-/** Integers of an attribute ("i" or "ints") of a node. @return how many, at most `most`; 0: absent
+/** Integers of an attribute ("i" or "ints") of a node. @return their number, at most `most`; 0:
+ * absent
  */
 uint32_t ty_onnx_attribute(const ty_onnx_node *node, const char *name, int64_t *out, uint32_t most);
-/** A string attribute; an empty one where there is none. */
+/** A string attribute; empty if there is none. */
 ty_wire ty_onnx_text_attribute(const ty_onnx_node *node, const char *name);
 /** Fills shape and small integers of `value` from the tensor attribute "value" of a Constant. */
 ty_status ty_onnx_constant(const ty_onnx_graph *graph, const ty_onnx_node *node,

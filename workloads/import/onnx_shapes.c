@@ -1,5 +1,5 @@
-/* Shape inference for the operators of image networks and the arithmetic on shapes that exporters
- * leave in a graph. Source: onnx/onnx docs/Operators.md. */
+/* Shape inference for the operators of image models, and for the shape arithmetic in exported
+ * graphs. Source: onnx/onnx docs/Operators.md. */
 #include "onnx_shapes.h"
 
 #include <string.h>
@@ -18,7 +18,7 @@ void ty_onnx_same_shape(ty_onnx_value *out, const ty_onnx_value *from)
     out->has_shape = from->has_shape;
 }
 
-/* The first input, where it has a shape. */
+/* The first input, if it has a shape. */
 static const ty_onnx_value *shaped(const ty_onnx_graph *g, const ty_onnx_node *n)
 {
     const ty_onnx_value *x = ty_onnx_input(g, n, 0);
@@ -36,7 +36,7 @@ static bool give(ty_onnx_value *out, const uint64_t *dimensions, uint32_t rank)
     return true;
 }
 
-/* An axis as it is written, negative ones from the end. */
+/* Resolves an axis; negative ones count from the end. */
 static bool settle_axis(int64_t written, uint32_t rank, uint32_t *axis)
 {
     if (written < 0)
@@ -347,7 +347,7 @@ static bool is_operator(const ty_onnx_node *n, const char *name)
     return ty_wire_is(&n->operator_name, name);
 }
 
-/* Integers of x[indices] or of several joined; NULL out->integers where any is not known. */
+/* Integers of x[indices] or of several joined; NULL out->integers if any is unknown. */
 static ty_status fold_integers(const ty_onnx_graph *g, const ty_onnx_node *n, ty_onnx_value *out)
 {
     const ty_onnx_value *x = ty_onnx_input(g, n, 0), *other = ty_onnx_input(g, n, 1);
@@ -396,7 +396,7 @@ static ty_status fold_shape(const ty_onnx_graph *g, const ty_onnx_node *n, ty_on
     return TY_OK;
 }
 
-/* A tensor of one value in the shape that its input lists. */
+/* A tensor filled with one value, in the shape of its input's numbers. */
 static void fold_constant_of_shape(const ty_onnx_graph *g, const ty_onnx_node *n,
                                    ty_onnx_value *out)
 {

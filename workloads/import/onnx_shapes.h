@@ -1,18 +1,18 @@
 /**
  * @file onnx_shapes.h
- * Shapes of ONNX operators' outputs, and what is known of constants. Internal to workloads/.
+ * Shapes of ONNX operators' outputs, and constant folding. Internal to workloads/.
  */
 #ifndef TY_WORKLOADS_ONNX_SHAPES_H
 #define TY_WORKLOADS_ONNX_SHAPES_H
 
 #include "onnx_graph.h"
 
-/* All of these set rank, dimensions and has_shape of `out` and return false where the inputs do not
- * fit or are not known; `out` then keeps what the file said of it, if anything. */
+/* All of these set rank, dimensions and has_shape of `out` and return false if the inputs do not
+ * fit or are unknown; `out` then keeps the file's shape, if any. */
 
 /** Copies the shape of another value. */
 void ty_onnx_same_shape(ty_onnx_value *out, const ty_onnx_value *from);
-/** The right-aligned union of the inputs that have shapes, 1 stretching to any size. */
+/** Broadcasts the shapes of the inputs: right-aligned, 1 extends to any size. */
 bool ty_onnx_broadcast(const ty_onnx_graph *g, const ty_onnx_node *n, ty_onnx_value *out);
 bool ty_onnx_reshape(const ty_onnx_graph *g, const ty_onnx_node *n, ty_onnx_value *out);
 bool ty_onnx_flatten(const ty_onnx_graph *g, const ty_onnx_node *n, ty_onnx_value *out);
@@ -26,7 +26,7 @@ bool ty_onnx_matmul(const ty_onnx_graph *g, const ty_onnx_node *n, ty_onnx_value
                     double *multiply_adds);
 bool ty_onnx_gather(const ty_onnx_graph *g, const ty_onnx_node *n, ty_onnx_value *out);
 
-/** A window sliding over the two last dimensions, as an operator's attributes say. */
+/** A sliding window over the last two dimensions, from an operator's attributes. */
 typedef struct ty_onnx_window {
     uint64_t kernel[2], stride[2], before[2], out[2];
     bool is_dilated;
@@ -35,11 +35,10 @@ typedef struct ty_onnx_window {
 bool ty_onnx_slide(const ty_onnx_node *n, const ty_onnx_value *x, const uint64_t *kernel,
                    ty_onnx_window *out);
 
-/** The value an input stands for, or NULL where it is left out. */
+/** The value of an input, or NULL if it is omitted. */
 ty_onnx_value *ty_onnx_input(const ty_onnx_graph *g, const ty_onnx_node *n, uint32_t i);
 
-/** Works out a node whose inputs are constants, or "Shape": shape and small integers of its
- * outputs. */
+/** Evaluates a node with constant inputs, or "Shape": shape and small integers of its outputs. */
 ty_status ty_onnx_fold(const ty_onnx_graph *g, const ty_onnx_node *n,
                        ty_onnx_value *out) TY_MUST_CHECK;
 

@@ -1,4 +1,4 @@
-/* The lines of PipeDream's profiles, for those who want their figures as they are. */
+/* Reads the lines of PipeDream's profiles, with unconverted figures. */
 #include "pipedream_text.h"
 #include "ty_workloads.h"
 
@@ -58,7 +58,7 @@ static bool read_id(piece text, uint64_t *id)
     return true;
 }
 
-/* A number at text->at, which moves behind it. */
+/* Reads a number at text->at, and moves past it. */
 static bool read_number(piece *text, double limit, double *out)
 {
     char copy[40], *end;
@@ -125,7 +125,7 @@ static ty_status read_figures(const reader *r, uint32_t line, piece text, ty_pip
                : bad_line(r, line, text, "four figures: times, activation and parameter size");
 }
 
-/* What a partitioned profile adds at the end of a line: its stage, which is no figure. */
+/* Removes the stage that a partitioned profile adds at the end of a line. */
 static piece without_stage(piece text)
 {
     const char *last = find_dashes(text, true);

@@ -1,4 +1,4 @@
-/* Pieces of lines, for those who read PipeDream's profiles. */
+/* Pieces of lines of PipeDream's profiles. */
 #ifndef TY_PIPEDREAM_TEXT_H
 #define TY_PIPEDREAM_TEXT_H
 

@@ -1,5 +1,4 @@
-/* From the annotations of a trace to the times of a workload's layers: what was recorded under a
- * layer's name is the layer's. */
+/* Maps annotations of a trace to times of a workload's layers by the layers' names. */
 #include "ty_workloads.h"
 
 #include <stdio.h>
@@ -33,7 +32,7 @@ static const ty_layer_time *find(const ty_profile *trace, const char *layer, con
     return NULL;
 }
 
-/* Adds a layer's times to the row of its signature, whose sum is a mean in the end. Takes the
+/* Adds a layer's times to the row of its signature, which becomes a mean at the end. Takes the
  * signature. */
 static void add(matching *m, char *signature, double forward_s, double backward_s)
 {
@@ -119,7 +118,7 @@ static ty_status note(const matching *m, ty_import_report *report)
     return ty_import_report_add(report, text, m->error);
 }
 
-/* Everything but the layers: machine and collectives. */
+/* Copies everything except the layers: machine and collectives. */
 static ty_status copy_rest(const ty_profile *trace, const ty_workload *workload, ty_profile **out,
                            ty_error *error)
 {

@@ -1,11 +1,11 @@
-/* Numbered nodes in any order become layers in a topological one. */
+/* Converts numbered nodes in any order to layers in topological order. */
 #include "traced_graph.h"
 
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-#define NAME_LENGTH 100 /* of a node in a layer's name */
+#define NAME_LENGTH 100 /* length of a node's name in a layer's name */
 
 static ty_status fail_memory(const ty_traced_graph *g)
 {
@@ -125,7 +125,7 @@ static ty_status group_edges(ty_traced_graph *g)
     return TY_OK;
 }
 
-/* A heap of nodes, smallest first: numbers follow the order of execution. */
+/* A heap of nodes, lowest number first: numbers follow the order of execution. */
 static void heap_push(uint32_t *heap, uint32_t *count, uint32_t value)
 {
     uint32_t at = (*count)++;
@@ -212,7 +212,7 @@ static int ascending(const void *a, const void *b)
     return (x > y) - (x < y);
 }
 
-/* What a node reads, those passed over replaced by what they read; each once. */
+/* Inputs of a node, each once; skipped nodes are replaced by their inputs. */
 static ty_status gather_inputs(ty_traced_graph *g, ty_traced_node *n)
 {
     uint32_t count = 0, kept = 0;
@@ -285,7 +285,7 @@ static ty_status settle(ty_traced_graph *g)
 
 /* ---- Layers ---------------------------------------------------------------------------------- */
 
-/* In plain characters. @return whether nothing was replaced or cut off */
+/* Copies a name in plain characters. @return whether nothing was replaced or cut */
 static bool plain_name(const ty_traced_node *n, char out[NAME_LENGTH + 1])
 {
     bool is_same = n->name_length <= NAME_LENGTH && n->name_length > 0;
@@ -310,8 +310,8 @@ static int by_name(const void *a, const void *b)
                       : (x->name_length > y->name_length) - (x->name_length < y->name_length);
 }
 
-/* Marks the nodes that need their number: those whose name another kept node has, or that is no
- * name. Where there are such, names that look numbered get theirs too, so that all differ. */
+/* Marks the nodes that need their number in the name: those with a repeated or invalid name. If
+ * there are any, names that look numbered get theirs too, so that all differ. */
 static ty_status find_numbered(const ty_traced_graph *g, bool *is_numbered)
 {
     const ty_traced_node **sorted = ty_alloc(g->node_count, sizeof *sorted);
@@ -371,7 +371,7 @@ static ty_status append(const ty_traced_graph *g, ty_builder *b, ty_traced_node 
     return TY_OK;
 }
 
-/* Several ends, such as auxiliary heads, meet in one. */
+/* Joins several ends, such as auxiliary heads, in one layer. */
 static ty_status join_ends(const ty_traced_graph *g, ty_builder *b)
 {
     uint32_t *ends = ty_alloc(g->node_count, sizeof *ends), count = 0;

@@ -1,7 +1,7 @@
 /**
  * @file traced_graph.h
- * What profiles and traces have in common: numbered nodes with measured times, edges between
- * numbers, no order. Makes opaque layers of them. Internal to workloads/.
+ * Common graph of profiles and traces: numbered nodes with measured times, edges between numbers,
+ * no order. Converts them to opaque layers. Internal to workloads/.
  */
 #ifndef TY_WORKLOADS_TRACED_GRAPH_H
 #define TY_WORKLOADS_TRACED_GRAPH_H
@@ -13,12 +13,12 @@ typedef struct ty_traced_node {
     const char *name; /* borrowed */
     size_t name_length;
     uint64_t output_elements; /* 0: unknown or none */
-    ty_opaque known;          /* all but the output */
-    bool is_passed_over;      /* those who read it read what it reads */
-    bool is_work;             /* stays a layer though nothing reads it */
+    ty_opaque known;          /* all except the output */
+    bool is_passed_over;      /* its readers read its inputs instead */
+    bool is_work;             /* stays a layer even if nothing reads it */
     bool is_host;             /* for the importer's own use */
     uint32_t in_count;        /* edges to it, once connected */
-    /* Of traced_graph.c. */
+    /* Internal to traced_graph.c: */
     bool is_kept;
     uint32_t first_in, first_out, out_count, missing, input_count, layer;
     uint32_t *inputs;
@@ -29,13 +29,13 @@ typedef struct ty_traced_edge {
     uint32_t from, to;
 } ty_traced_edge;
 
-/** Zero-initialise, set the first three, add, connect, look at the nodes, build, clear. */
+/** Zero-initialize, set the first three, add, connect, look at the nodes, build, clear. */
 typedef struct ty_traced_graph {
     ty_import_source *source;
-    const char *prefix;      /* of a node's number in messages: "node" */
-    bool is_always_numbered; /* layers are called "node12 NAME"; else NAME where that is unique */
-    bool may_be_partial;     /* edges from nodes that are not there are dropped */
-    bool is_chain;           /* a node that reads nothing follows the one before it */
+    const char *prefix;      /* prefix of a node's number in messages: "node" */
+    bool is_always_numbered; /* layers are named "node12 NAME"; else NAME if unique */
+    bool may_be_partial;     /* drops edges from missing nodes */
+    bool is_chain;           /* a node without inputs reads the one before it */
     uint32_t node_count, node_capacity;
     ty_traced_node *nodes; /* ascending by id, once connected */
     uint32_t edge_count, edge_capacity;
@@ -47,13 +47,13 @@ typedef struct ty_traced_graph {
 #define TY_TRACED_MOST_NODES 2000000
 #define TY_TRACED_MOST_EDGES 8000000
 
-/** TY_EPARSE beyond the most there may be. */
+/** TY_EPARSE above the largest number of nodes. */
 ty_status ty_traced_add_node(ty_traced_graph *graph, const ty_traced_node *node) TY_MUST_CHECK;
 ty_status ty_traced_add_edge(ty_traced_graph *graph, uint64_t from, uint64_t to) TY_MUST_CHECK;
-/** Finds the nodes of edges and an order: by number, as far as edges allow. Cycles are refused. */
+/** Finds the nodes of edges and an order: by number, as far as edges allow. Refuses cycles. */
 ty_status ty_traced_connect(ty_traced_graph *graph) TY_MUST_CHECK;
-/** Appends a layer per node that is not passed over and either works or is read; several ends are
- *  joined by a layer of no cost. Notes what it leaves out. */
+/** Appends a layer for each node that is not skipped and is either work or read; joins several ends
+ * by a layer without cost. Notes omitted nodes. */
 ty_status ty_traced_build(ty_traced_graph *graph, ty_builder *builder) TY_MUST_CHECK;
 void ty_traced_clear(ty_traced_graph *graph);
 

@@ -1,6 +1,6 @@
-/* Configuration files of training programs. Each kind is a file of training/: the keys it is known
- * by, and the steps that read its layout and, where it has one, its model. A model is a zoo entry
- * by its name, a model given with the file, or sizes in the file. */
+/* Configuration files of training programs. Each kind is a file in training/: its identifying keys,
+ * and the steps that read its layout and, if any, its model. The model is a zoo entry by name, one
+ * given with the file, or sizes in the file. */
 #include "ty_training_config.h"
 
 #include "ty_plan.h"
@@ -14,19 +14,19 @@
 #include <string.h>
 #include <strings.h>
 
-#define MOST_COUNT (1u << 30) /* of samples, devices and ranks, and of their products */
+#define MOST_COUNT (1u << 30) /* bound on samples, devices and ranks, and on their products */
 #define MOST_NAMED 12         /* keys in a note */
 #define COUNT(table) (sizeof(table) / sizeof(table)[0])
 
 typedef struct reading {
     const char *path, *model;
     uint64_t vocabulary;
-    bool is_arguments; /* Megatron-LM's: whatever is not there is off */
+    bool is_arguments; /* Megatron-LM's: missing options are off */
     training_pairs pairs;
     ty_training_config *out;
     ty_error *error;
     ty_json_document *kinds; /* training/kinds.json */
-    const ty_json *kind;     /* the file of the kind, owned by `out` */
+    const ty_json *kind;     /* file of the kind, owned by `out` */
     const char *name;        /* of that file */
     steps_reader steps;
 } reading;
@@ -36,7 +36,7 @@ static ty_status note(const reading *r, const char *text)
     return ty_import_report_add(&r->out->report, text, r->error);
 }
 
-/* The notes of an importer, which go. */
+/* Moves an importer's notes to the report. */
 static ty_status take_notes(const reading *r, ty_import_report *report, ty_status status)
 {
     for (uint32_t i = 0; i < report->note_count && status == TY_OK; i++)
@@ -45,7 +45,7 @@ static ty_status take_notes(const reading *r, ty_import_report *report, ty_statu
     return status;
 }
 
-/* The file itself: its importer reads what is left. */
+/* Imports the file itself as the model. */
 static ty_status import_file(const reading *r)
 {
     const ty_import_options options = {.model = r->model,
@@ -61,7 +61,7 @@ static ty_status import_file(const reading *r)
 
 /* ---- Models ---------------------------------------------------------------------------------- */
 
-/* A model by name or file, with the file's sequence and batch. */
+/* Opens a model by name or file, with the configuration's sequence and batch. */
 static ty_status open_model(const reading *r, const char *name, uint32_t sequence)
 {
     ty_text line = {0};
@@ -120,7 +120,7 @@ static ty_status find_zoo_name(const reading *r, const char *name, const char **
     return TY_OK;
 }
 
-/* By the texts of the keys, joined by '-'. The last of them is the one that has to be there. */
+/* Opens a model by the values of keys, joined by '-'. Only the last key is required. */
 static ty_status open_named(const reading *r, const ty_json *names, uint32_t sequence)
 {
     const training_pair *p = NULL;
@@ -220,7 +220,7 @@ static void take_members(const reading *r)
 
 /* ---- A kind ---------------------------------------------------------------------------------- */
 
-/* Whether one of the lists of keys is there. */
+/* Whether the file has all keys of one of the lists. */
 static ty_status is_known_by(const reading *r, const ty_json *kind, bool *out)
 {
     const ty_json *lists;
@@ -241,7 +241,7 @@ static ty_status is_known_by(const reading *r, const ty_json *kind, bool *out)
     return TY_OK;
 }
 
-/* The first kind of training/kinds.json that the file is of. */
+/* The first kind in training/kinds.json that matches the file. */
 static ty_status find_kind(reading *r)
 {
     const ty_json *names;
@@ -276,7 +276,7 @@ done:
     return status;
 }
 
-/* The sizes that are in the file. */
+/* Reads the model's sizes from the file. */
 static ty_status import_sizes(const reading *r)
 {
     const ty_import_options options = {.vocabulary = r->vocabulary};
@@ -347,7 +347,7 @@ done:
 
 /* ---- All ------------------------------------------------------------------------------------- */
 
-/* These programs count what one of the ranks that share experts has. */
+/* These programs count samples per EP rank. */
 static ty_status count_expert_ranks(const reading *r, ty_training_config *c)
 {
     if (c->expert <= 1)
@@ -364,7 +364,7 @@ static ty_status count_expert_ranks(const reading *r, ty_training_config *c)
     return TY_OK;
 }
 
-/* 0: they do not divide so. */
+/* 0: not divisible. */
 static uint32_t replicas_among(const ty_training_config *c, uint32_t devices)
 {
     const double ranks =
@@ -441,7 +441,7 @@ ty_status ty_training_config_buckets(ty_training_config *config, uint32_t device
     return TY_OK;
 }
 
-/* Keys that nobody asked for. Of Megatron-LM's arguments their importer names them. */
+/* Notes unread keys; the Megatron-LM importer notes its own. */
 static ty_status note_unread(const reading *r)
 {
     ty_text text = {0};
@@ -502,7 +502,7 @@ ty_status ty_training_config_load(const char *path, const char *model, uint64_t 
     if (r.is_arguments)
         config.format = "Megatron-LM arguments";
     TY_CHECK(ty_json_string(r.kind, "stack", &config.stack, error), status, cleanup);
-    config.compression = "none"; /* unless the file says so */
+    config.compression = "none"; /* unless the file sets it */
     TY_CHECK(read_kind(&r), status, cleanup);
     TY_CHECK(note_unread(&r), status, cleanup);
     if (conditional.length > 0) {
@@ -511,7 +511,7 @@ ty_status ty_training_config_load(const char *path, const char *model, uint64_t 
         TY_CHECK(note(&r, line.data), status, cleanup);
     }
     TY_CHECK(count_expert_ranks(&r, &config), status, cleanup);
-    if (config.data > 0) /* whatever the cluster has */
+    if (config.data > 0) /* independent of the cluster */
         TY_CHECK(set_batch(&config, 0, error), status, cleanup);
     *out = config;
     config = (ty_training_config){0}; /* ownership moved */

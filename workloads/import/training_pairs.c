@@ -1,6 +1,6 @@
-/* TOML, YAML and JSON as a flat list of keys and scalars. Of TOML (toml.io, 1.0) what configuration
- * files of training programs have: tables, bare and dotted keys, scalars; an array is its text.
- * Interpolations of OmegaConf in YAML (omegaconf.readthedocs.io, 2.3) stand for what they name. */
+/* TOML, YAML and JSON as a flat list of keys and scalars. The subset of TOML (toml.io, 1.0) in
+ * configuration files of training programs: tables, bare and dotted keys, scalars; arrays as text.
+ * Resolves OmegaConf interpolations in YAML (omegaconf.readthedocs.io, 2.3). */
 #include "training_pairs.h"
 
 #include "yml.h"
@@ -202,7 +202,7 @@ static ty_status read_key(toml *t, char out[KEY_ROOM])
     return length > 0 && quote == '\0' ? TY_OK : fail(t, "a key");
 }
 
-/* A text in quotes; escapes are kept as they stand: sizes and names have none. */
+/* A text in quotes; keeps escapes unchanged: sizes and names have none. */
 static ty_status read_quoted(toml *t, const char *key)
 {
     char quote = *t->at++;
@@ -215,7 +215,7 @@ static ty_status read_quoted(toml *t, const char *key)
     return add_pair(t->out, key, start, (size_t)(t->at++ - start), t->line, t->error);
 }
 
-/* A number or a truth value; underscores between digits are left out. */
+/* A number or a boolean; drops underscores between digits. */
 static ty_status read_bare(toml *t, const char *key)
 {
     char value[128];
@@ -233,7 +233,7 @@ static ty_status read_bare(toml *t, const char *key)
     return add_pair(t->out, key, value, length, t->line, t->error);
 }
 
-/* Passed over, with everything in it; it may go on for lines. */
+/* Skips a nested value, which may span lines. */
 static ty_status skip_nested(toml *t, const char *bytes_end)
 {
     int depth = 0;
@@ -336,7 +336,7 @@ typedef struct expansion {
 static bool expand_text(expansion *e, const char *key, const char *text, int depth,
                         char out[TEXT_ROOM]);
 
-/* The end of the "${...}" at `at`; NULL: it has none. */
+/* The end of the "${...}" at `at`; NULL: unterminated. */
 static const char *interpolation_end(const char *at)
 {
     int depth = 0;
@@ -349,7 +349,7 @@ static const char *interpolation_end(const char *at)
     return NULL;
 }
 
-/* What NeMo's launcher makes of two numbers; OmegaConf itself reads the environment, where only the
+/* Evaluates NeMo's resolvers of two numbers; for OmegaConf's environment variables, only the
  * default is known. */
 static bool resolve(const char *name, const char *arguments, char out[TEXT_ROOM])
 {
@@ -382,7 +382,7 @@ static bool resolve(const char *name, const char *arguments, char out[TEXT_ROOM]
     return true;
 }
 
-/* `inside` the braces of an interpolation in the value of `key`. */
+/* `inside`: text in the braces of an interpolation in the value of `key`. */
 static bool look_up(expansion *e, const char *key, const char *inside, int depth,
                     char out[TEXT_ROOM])
 {
@@ -397,7 +397,7 @@ static bool look_up(expansion *e, const char *key, const char *inside, int depth
         return resolve(expanded, colon + 1, out);
     }
     inside = expanded;
-    if (*inside == '.') /* of the same mapping, and with each dot more of one further out */
+    if (*inside == '.') /* in the same mapping; each further dot goes one level out */
         snprintf(near, sizeof near, "%s", key);
     for (; *inside == '.'; inside++) {
         char *dot = strrchr(near, '.');
@@ -408,7 +408,7 @@ static bool look_up(expansion *e, const char *key, const char *inside, int depth
     return found != NULL && expand_text(e, found->key, found->value, depth + 1, out);
 }
 
-/* A value with its interpolations replaced; false where one is not known. */
+/* A value with its interpolations replaced; false if one is unknown. */
 static bool expand_text(expansion *e, const char *key, const char *text, int depth,
                         char out[TEXT_ROOM])
 {
@@ -438,7 +438,7 @@ static bool expand_text(expansion *e, const char *key, const char *text, int dep
     return true;
 }
 
-/* Those that are not known stay, and are refused where a number is needed. */
+/* Unknown interpolations stay, and are refused where a number is needed. */
 static ty_status expand_all(training_pairs *p, ty_error *error)
 {
     for (uint32_t i = 0; i < p->count; i++) {
@@ -455,14 +455,14 @@ static ty_status expand_all(training_pairs *p, ty_error *error)
 
 /* ---- Which ----------------------------------------------------------------------------------- */
 
-/* A line that is a table's name alone: YAML has none. */
+/* Whether a line is only a table's name, which YAML does not have. */
 static bool looks_like_toml(const char *bytes)
 {
     for (const char *at = bytes; at != NULL && *at != '\0';
          at = strchr(at, '\n'), at = at != NULL ? at + 1 : NULL) {
         size_t name = *at == '[' ? strspn(at + 1, "abcdefghijklmnopqrstuvwxyz_.-0123456789") : 0;
         if (name > 0 && at[1 + name] == ']' &&
-            strchr("\r\n #", at[2 + name]) != NULL) /* the end of the text, too */
+            strchr("\r\n #", at[2 + name]) != NULL) /* including the end of the text */
             return true;
     }
     return false;

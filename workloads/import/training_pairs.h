@@ -1,7 +1,7 @@
 /**
  * @file training_pairs.h
  * Configuration files of training programs as a flat list: "parallelism.tensor_parallel_degree" and
- * what stands there, whether the file is TOML, YAML or JSON. Internal to workloads/.
+ * its value, for TOML, YAML or JSON. Internal to workloads/.
  */
 #ifndef TY_WORKLOADS_TRAINING_PAIRS_H
 #define TY_WORKLOADS_TRAINING_PAIRS_H
@@ -10,32 +10,32 @@
 
 typedef struct training_pair {
     const char *key, *value; /* value: without quotes; "" for null */
-    unsigned line;           /* 0: not known */
-    bool is_read;            /* somebody asked for it */
+    unsigned line;           /* 0: unknown */
+    bool is_read;            /* a reader has used it */
     bool lacks_value;        /* an option without one: `value` is "true" */
 } training_pair;
 
-/** Zero-initialise; free with ty_training_pairs_clear. */
+/** Zero-initialize; free with ty_training_pairs_clear. */
 typedef struct training_pairs {
-    ty_arena *arena; /* of the texts */
+    ty_arena *arena; /* memory of the texts */
     training_pair *pairs;
     uint32_t count, room;
 } training_pairs;
 
-/** By the first letters and the name: JSON begins with a brace, TOML has "[section]" lines.
- *  Sequences other than of scalars, and of those all, are left out.
+/** Detects the format by the text and the name: JSON begins with a brace, TOML has "[section]"
+ * lines. Ignores sequences of other values than scalars.
  *  @param unknown as for ty_json_parse_foreign */
 ty_status ty_training_pairs_read(const char *path, const char *bytes, size_t length,
                                  training_pairs *out, ty_text *unknown,
                                  ty_error *error) TY_MUST_CHECK;
-/** One more, in place of one with the same key; `pairs` has an arena. */
+/** Adds a pair, or replaces one with the same key; `pairs` has an arena. */
 ty_status ty_training_pairs_put(training_pairs *pairs, const char *key, const char *value,
                                 unsigned line, ty_error *error) TY_MUST_CHECK;
 void ty_training_pairs_clear(training_pairs *pairs);
 
-/** Forgets who asked for what. */
+/** Marks all pairs as unread. */
 void ty_training_pairs_unread(training_pairs *pairs);
-/** Whether a key was asked for; '-' counts as '_'. */
+/** Whether a key has been read; '-' counts as '_'. */
 bool ty_training_pair_is_read(const training_pairs *pairs, const char *key, size_t length);
 
 /* Both mark what they return as read. */

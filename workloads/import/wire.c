@@ -1,4 +1,4 @@
-/* Protocol buffers on the wire. */
+/* The wire format of protocol buffers. */
 #include "wire.h"
 
 #include <string.h>
@@ -59,7 +59,7 @@ bool ty_wire_next(ty_wire *wire, ty_wire_field *field)
         field->bytes = ty_wire_of(wire->at, (size_t)length);
         wire->at += length;
     } else {
-        wire->is_broken = true; /* groups: given up long ago */
+        wire->is_broken = true; /* groups are deprecated */
     }
     return !wire->is_broken;
 }

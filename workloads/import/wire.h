@@ -4,17 +4,17 @@
  * or 8 bytes, or byte strings, which may be messages again. Internal to workloads/.
  *
  * A few dozen lines instead of protobuf-c and its generator: only some fields of the two formats
- * read here matter, nothing is copied, a trace can be read message by message, and memory does not
- * grow with what a hostile file claims. Source: protobuf.dev/programming-guides/encoding.
+ * are needed, nothing is copied, a trace is read message by message, and sizes claimed by a hostile
+ * file use no memory. Source: protobuf.dev/programming-guides/encoding.
  */
 #ifndef TY_WORKLOADS_WIRE_H
 #define TY_WORKLOADS_WIRE_H
 
 #include "ty_core.h"
 
-typedef struct ty_wire { /* what is left of a message; borrowed */
+typedef struct ty_wire { /* the unread rest of a message; borrowed */
     const uint8_t *at, *end;
-    bool is_broken; /* something did not fit; nothing more is read */
+    bool is_broken; /* after an encoding error; reading stops */
 } ty_wire;
 
 typedef enum ty_wire_type {
@@ -32,9 +32,9 @@ typedef struct ty_wire_field {
 } ty_wire_field;
 
 ty_wire ty_wire_of(const void *bytes, size_t length);
-/** The next field; false at the end and where the message is broken. */
+/** The next field; false at the end and if the message is broken. */
 bool ty_wire_next(ty_wire *wire, ty_wire_field *field);
-/** A varint alone; sets is_broken on failure. */
+/** Reads a single varint; sets is_broken on failure. */
 uint64_t ty_wire_varint(ty_wire *wire);
 
 static inline size_t ty_wire_length(const ty_wire *wire)
@@ -42,18 +42,18 @@ static inline size_t ty_wire_length(const ty_wire *wire)
     return (size_t)(wire->end - wire->at);
 }
 bool ty_wire_is(const ty_wire *bytes, const char *text);
-/** Bytes alone, as an order among names. */
+/** Compares bytes, as an order of names. */
 int ty_wire_compare(const ty_wire *a, const ty_wire *b);
-/** The double or float a field holds, whichever its type. */
+/** The double or float in a field, by its type. */
 double ty_wire_number(const ty_wire_field *field);
 
 /**
  * Integers of a repeated field, packed or one by one: call with every field of that number.
- * @param count [in, out] of those kept so far; more than `most` are only counted
+ * @param count [in, out] number so far; only the first `most` are stored
  */
 void ty_wire_integers(const ty_wire_field *field, int64_t *out, uint32_t most, uint32_t *count);
 
-/* Writing, onto a growing text. */
+/* Writes to a growing text. */
 void ty_wire_put_varint(ty_text *text, uint64_t value);
 void ty_wire_put_uint(ty_text *text, uint32_t number, uint64_t value);
 void ty_wire_put_double(ty_text *text, uint32_t number, double value);

@@ -1,11 +1,11 @@
-/* Where a workload may be divided into stages: in one pass from the loss to the batch. A cut needs
- * every path from the batch to the loss to pass one layer; as layers are in topological order, that
- * is the one before the cut, and nothing behind the cut may read anything older. (igraph's
- * dominator tree says the same, but igraph 0.10 aborts the program where that runs out of memory.)
+/* Finds the cuts between pipeline stages in one pass from the loss to the batch. At a cut, every
+ * path from the batch to the loss passes one layer. As layers are in topological order, that is the
+ * one before the cut, and no layer after the cut may read an older one. (igraph's dominator tree is
+ * equivalent, but igraph 0.10 aborts when out of memory.)
  */
 #include "ty_workloads.h"
 
-/* The oldest that any layer from `layer` on reads, plus one; 0: the batch. */
+/* The oldest input of any layer from `layer` on, plus one; 0: the batch. */
 static uint32_t oldest_input(const ty_layer *layer, uint32_t oldest)
 {
     if (layer->input_count == 0)
@@ -27,7 +27,7 @@ ty_status ty_workload_cuts(const ty_workload *workload, uint32_t **cuts, uint32_
     TY_TRY(ty_check_memory(list != NULL, error));
     for (uint32_t position = layers - 1; position > 0; position--) {
         oldest = oldest_input(&workload->layers[position], oldest);
-        if (oldest == position) /* the layer before it, alone */
+        if (oldest == position) /* only the layer before it */
             list[n++] = position;
     }
     for (uint32_t i = 0; i < n / 2; i++) { /* ascending */

@@ -1,4 +1,4 @@
-/* A network made anew for images of another size, as progressive resizing trains it. */
+/* Rebuilds a model for another image size, as in progressive resizing. */
 #include "builder.h"
 
 #include <string.h>
@@ -11,7 +11,7 @@ static bool has_figures_of(const ty_layer *a, const ty_layer *b)
            a->kernel_count == b->kernel_count;
 }
 
-/* Figures from elsewhere would be lost. */
+/* Refuses figures from other sources, which would be lost. */
 static ty_status check_figures(ty_workload *w, const ty_layer *before, ty_error *error)
 {
     ty_status status = ty_workload_settle(w, error);

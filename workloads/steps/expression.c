@@ -1,4 +1,4 @@
-/* Arithmetic written in files, by recursive descent: a function for each level of precedence. */
+/* Parses arithmetic in files by recursive descent: one function per level of precedence. */
 #include "expression.h"
 
 #include <ctype.h>
@@ -100,7 +100,7 @@ static double read_primary(ty_expression *e)
     return value;
 }
 
-/* From loose to tight; the longer of two operations with the same beginning is first. */
+/* From lowest to highest precedence; the longer of two operators with the same prefix is first. */
 static const char *const levels[][5] = {
     {"||"}, {"&&"}, {"==", "!="}, {"<=", ">=", "<", ">"}, {"+", "-"}, {"*", "//", "/", "%"},
 };

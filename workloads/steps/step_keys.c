@@ -1,4 +1,4 @@
-/* Steps that read keys: of JSON as Hugging Face has it, and of the settings of a training program.
+/* Steps that read keys: of Hugging Face JSON, and of the settings of a training program.
  */
 #include "steps.h"
 
@@ -12,19 +12,19 @@
 /* ---- Keys of the configuration --------------------------------------------------------------- */
 
 typedef struct place {
-    const ty_json *object; /* NULL: what holds the key is not there */
+    const ty_json *object; /* NULL: the key's object is missing */
     const char *key;
-    const ty_json *element;    /* of a list, in place of object and key */
+    const ty_json *element;    /* of a list, instead of object and key */
     const training_pair *pair; /* likewise */
 } place;
 
-/* "attn_config.kv_n_heads"; "/name" is of the whole file, "architectures.0" an element. */
+/* "attn_config.kv_n_heads"; "/name" is at the top of the file, "architectures.0" is an element. */
 static ty_status find_place(const steps_reader *r, const ty_json *object, const char *path,
                             bool is_needed, place *out)
 {
     const ty_json *list;
 
-    if (r->pairs != NULL) { /* a path, or the last part of one; '/' begins a whole path */
+    if (r->pairs != NULL) { /* a path, or its last part; '/' begins a full path */
         *out = (place){.key = path + (*path == '/')};
         out->pair = ty_steps_find_setting(r, path);
         return TY_OK;
@@ -60,7 +60,7 @@ static bool is_there(const place *p)
            (p->object != NULL && ty_json_has(p->object, p->key));
 }
 
-/* The first of the keys that is there, else the first of all; the others count as read. */
+/* The first existing key, else the first of all; marks the others as read. */
 static ty_status find_keys(const steps_reader *r, const ty_json *object, const ty_json *keys,
                            bool is_needed, place *out)
 {
@@ -89,7 +89,7 @@ bool ty_steps_is_like(const steps_reader *r, const char *pattern, const char *te
 {
     int (*const compare)(const char *, const char *, size_t) =
         r->pairs != NULL ? strncasecmp : strncmp;
-    const bool is_open = pattern[0] == '*' && pattern[1] != '\0'; /* alone it is a letter */
+    const bool is_open = pattern[0] == '*' && pattern[1] != '\0'; /* a single '*' is literal */
     const size_t length = strlen(pattern), all = strlen(text);
     const bool is_end_open = length > 1 && pattern[length - 1] == '*';
     const size_t middle = length - is_open - is_end_open;
@@ -101,7 +101,7 @@ bool ty_steps_is_like(const steps_reader *r, const char *pattern, const char *te
     return false;
 }
 
-/* A shell variable that is set outside the script has no literal value. */
+/* Refuses a shell variable set outside the script, which has no literal value. */
 static ty_status check_literal(const steps_reader *r, const ty_json *step, const place *p)
 {
     return p->pair != NULL && ty_json_has(step, "literal") && strchr(p->pair->value, '$') != NULL
@@ -125,8 +125,8 @@ static ty_status node_of(const steps_reader *r, const place *p, const ty_json **
     return p->element != NULL ? TY_OK : ty_json_member(p->object, p->key, out, r->error);
 }
 
-/* The number that "words" has for a text; null refuses it. "otherwise" is the number of other
- * texts, which a step without it refuses. */
+/* The number of a text in "words"; null refuses it. "otherwise" is the number of other texts, which
+ * are refused without it. */
 static ty_status find_word(steps_reader *r, const ty_json *step, const place *p, const char *text,
                            double *out)
 {
@@ -161,7 +161,7 @@ done:
 
 typedef enum value_kind { A_SIZE, A_NUMBER, A_FLAG, A_WORD, A_SIDE, A_COUNT, A_DEGREE } value_kind;
 
-/* Two sides that are equal. */
+/* Reads two equal sides. */
 static ty_status read_sides(const steps_reader *r, const ty_json *list, double *out)
 {
     uint64_t sides[2];
@@ -224,7 +224,7 @@ ty_status ty_steps_fail_pair(const steps_reader *reader, const training_pair *pa
                        : "");
 }
 
-/* A decimal number, whatever the locale. */
+/* A decimal number, independent of the locale. */
 static ty_status parse_number(const char *text, double minimum, double maximum, double *out)
 {
     ty_json_document *document = NULL;
@@ -236,7 +236,7 @@ static ty_status parse_number(const char *text, double minimum, double maximum, 
     return status;
 }
 
-/* The lists in a list, or how often "of" is in the text. */
+/* Number of lists in a list, or of occurrences of "of" in the text. */
 static ty_status count_in(const steps_reader *r, const ty_json *step, const char *text, double *out)
 {
     const char *mark = "[";
@@ -252,7 +252,7 @@ static ty_status count_in(const steps_reader *r, const ty_json *step, const char
     return TY_OK;
 }
 
-/* -1 and "auto" leave a degree open. */
+/* -1 and "auto" leave a size open. */
 static ty_status read_pair(steps_reader *r, const ty_json *step, value_kind kind,
                            const training_pair *p, double *out)
 {
@@ -303,7 +303,7 @@ static ty_status fail_missing(const steps_reader *r, const char *key)
                    r->source->path, r->is_arguments ? "--" : "", name);
 }
 
-/* Reads a key that is there or needed. */
+/* Reads a key that exists or is required. */
 static ty_status read_place(steps_reader *r, const ty_json *step, value_kind kind, const place *p,
                             double *out)
 {
@@ -342,8 +342,8 @@ static ty_status read_place(steps_reader *r, const ty_json *step, value_kind kin
     return status;
 }
 
-/* @param member the keys: of a step's "sizes" and the like; @param out untouched where the
- * configuration does not have it */
+/* @param member the keys: of a step's "sizes" and the like; @param out unchanged if the
+ *               configuration lacks it */
 static ty_status read_key(steps_reader *r, const ty_json *step, value_kind kind,
                           const ty_json *object, const ty_json *keys, bool is_needed,
                           bool *is_given, double *out)
@@ -363,7 +363,7 @@ static ty_status read_key(steps_reader *r, const ty_json *step, value_kind kind,
 
 /* ---- Steps: keys ----------------------------------------------------------------------------- */
 
-/* Of sizes the first key that is there counts, of flags and words the last. */
+/* For sizes the first existing key counts, for flags and words the last. */
 static ty_status read_member(steps_reader *r, const ty_json *step, const ty_json *keys,
                              value_kind kind, steps_variable *v)
 {
@@ -394,7 +394,7 @@ static ty_status read_members(steps_reader *r, const ty_json *step, const char *
     return TY_OK;
 }
 
-/* Whether a text is like each of the patterns. */
+/* Sets a flag per pattern: whether a text matches it. */
 static ty_status run_matches(steps_reader *r, const ty_json *step)
 {
     const ty_json *patterns, *keys;
@@ -416,7 +416,7 @@ static ty_status run_matches(steps_reader *r, const ty_json *step)
     return TY_OK;
 }
 
-/* The text for a pattern that `text` is like; null: `text` itself. */
+/* The text of the pattern that `text` matches; null: `text` itself. */
 static ty_status choose_text(const steps_reader *r, const ty_json *patterns, const char *text,
                              const char **out)
 {
@@ -508,8 +508,8 @@ static ty_status read_list(steps_reader *r, const ty_json *step, const char *mem
     return TY_OK;
 }
 
-/* One element a block: a size, or "flag", "number" or "word" by "of". "at" is a key in it, which is
- * needed "where" that holds, and read in no other block. */
+/* One element per block: a size, or "flag", "number" or "word" by "of". "at" is a key in it, read
+ * and required only in blocks in which "where" holds. */
 static ty_status run_list(steps_reader *r, const ty_json *step)
 {
     static const char *const kinds[] = {"size", "number", "flag", "word"};
@@ -551,7 +551,7 @@ done:
     return status;
 }
 
-/* Blocks by their numbers: 1 for those, 0 for others. */
+/* Listed block numbers: 1 for those, 0 for others. */
 static ty_status run_indices(steps_reader *r, const ty_json *step)
 {
     const ty_json *list;
@@ -571,7 +571,7 @@ static ty_status run_indices(steps_reader *r, const ty_json *step)
     return status;
 }
 
-/* A text of one letter a block. */
+/* A text of one letter per block. */
 static ty_status run_letters(steps_reader *r, const ty_json *step)
 {
     const ty_json *node;
@@ -593,7 +593,7 @@ done:
     return status;
 }
 
-/* Numbers of each block; one that was set before counts as the block's. */
+/* Sets numbers per block; a number set earlier applies to the block. */
 static ty_status run_block(steps_reader *r, const ty_json *step)
 {
     const ty_json *table;

@@ -1,5 +1,5 @@
-/* Steps of a model family that append layers: of models that look, listen or draw, whose blocks do
- * not follow one embedding. What has no kind of the worker's is opaque, with its parameters and
+/* Steps of a model family that append layers: for vision, audio and image models, whose blocks do
+ * not follow one embedding. Layers without a worker kind are opaque, with their parameters and
  * products. */
 #include "steps.h"
 
@@ -10,7 +10,7 @@
 #define COUNT(table) (sizeof(table) / sizeof(table)[0])
 enum { MOST_INPUTS = 8 };
 
-/* A layer that a step describes. */
+/* State of a step that appends a layer. */
 typedef struct layer_step {
     steps_reader *r;
     const ty_json *step;
@@ -45,7 +45,7 @@ static ty_status read_shape(steps_reader *r, const ty_json *step, const char *ke
     return status;
 }
 
-/* Several numbers of a step; what is not there is 0. */
+/* Several numbers of a step; missing ones are 0. */
 static ty_status read_values(const layer_step *l, const char *const *keys, size_t count,
                              double *out)
 {
@@ -81,8 +81,8 @@ done:
 
 /* ---- Kinds ----------------------------------------------------------------------------------- */
 
-/* "parameters", each of which meets "rows" rows of the input; "products" where that is not so.
- * Backward takes "backward" times as long as forward, 2 where the step does not say it. */
+/* "parameters", each multiplied with "rows" rows of the input, or else "products". Backward takes
+ * "backward" times as long as forward, 2 by default. */
 static ty_status append_opaque(const layer_step *l, uint32_t *x)
 {
     ty_opaque known = {0};
@@ -102,7 +102,7 @@ static ty_status append_opaque(const layer_step *l, uint32_t *x)
     return TY_OK;
 }
 
-/* The embedding of the scope's sizes; "table" is the layer that has its matrix. */
+/* The embedding of the scope's sizes; "table" is the layer with its matrix. */
 static ty_status append_embedding(const layer_step *l, uint32_t *x)
 {
     ty_transformer t;
@@ -211,7 +211,7 @@ static ty_status (*const kinds[COUNT(names)])(const layer_step *l, uint32_t *x) 
     append_opaque, append_embedding, append_blocks, append_head,   append_attention, append_linear,
     append_mlp,    append_slice,     append_add,    append_concat, append_norm};
 
-/* "of" are its inputs, the batch where it has none; "as" is called what it makes. */
+/* "of" are its inputs, by default the batch; "as" is the name of its output. */
 ty_status ty_steps_layer(steps_reader *reader, const ty_json *step)
 {
     layer_step l = {
@@ -246,7 +246,7 @@ done:
 
 /* ---- Sizes that go together ------------------------------------------------------------------ */
 
-/* The sequence that is asked for, or the usual one, and the bytes of a token. */
+/* Sets the requested or the usual sequence length, and the bytes of a token. */
 ty_status ty_steps_settle(steps_reader *reader, const ty_json *step)
 {
     char place[TY_JSON_PLACE_SIZE];

@@ -1,4 +1,4 @@
-/* Numbers and texts under names, expressions over them, and the transformer that they make. */
+/* Named numbers and texts, expressions over them, and the transformer made from them. */
 #include "expression.h"
 #include "steps.h"
 
@@ -152,7 +152,7 @@ steps_scope *ty_steps_find_scope(const steps_scope *s, const char *name, size_t 
     return NULL;
 }
 
-/* A number of the current block takes precedence over one of the whole model. */
+/* A number of the current block takes precedence over the model's. */
 static bool find_number(const steps_reader *r, const steps_scope *s, const char *name,
                         size_t length, double *out)
 {
@@ -174,7 +174,7 @@ static bool find_number(const steps_reader *r, const steps_scope *s, const char 
                 *out = constants[i].value;
                 return true;
             }
-        *out = 0; /* a size that is not there */
+        *out = 0; /* a missing size */
         for (size_t i = 0; i < COUNT(fields); i++)
             if (is_called(fields[i].name, name, length))
                 return true;

@@ -1,4 +1,4 @@
-/* Steps: numbers, checks and notes, and steps in one another. */
+/* Steps: numbers, checks and notes, and nested steps. */
 #include "steps.h"
 
 #include <stdio.h>
@@ -10,7 +10,7 @@ enum { MOST_DEPTH = 24 };
 
 /* ---- Steps: numbers, checks and notes -------------------------------------------------------- */
 
-/* "set", or "default": only those that no step has set. */
+/* "set", or "default": only values that no step has set. */
 static ty_status set_members(steps_reader *r, const ty_json *step, const char *member,
                              bool is_default)
 {
@@ -38,7 +38,7 @@ static ty_status run_default(steps_reader *r, const ty_json *step)
     return set_members(r, step, "default", true);
 }
 
-/* "expected" is of the key "at", or of the whole. */
+/* "expected" refers to the key "at", or to the entire object. */
 static ty_status run_require(steps_reader *r, const ty_json *step)
 {
     ty_text expected = {0}, found = {0};
@@ -161,7 +161,7 @@ static ty_status enter_scope(steps_reader *r, const char *name, steps_scope **ou
     return TY_OK;
 }
 
-/* Steps with numbers of their own: {"scope": "vision", "object": "vision_config", ...}. */
+/* Steps with their own numbers: {"scope": "vision", "object": "vision_config", ...}. */
 static ty_status run_scope(steps_reader *r, const ty_json *step)
 {
     steps_scope *before = r->scope, *s = NULL;
@@ -238,7 +238,7 @@ static ty_status run_one(steps_reader *r, const ty_json *step)
     if (kind == COUNT(kinds) && !is_done) {
         return ty_json_fail(step, r->error, "a step: {\"set\": ...}, or another kind");
     }
-    for (size_t i = 0; i < COUNT(optional); i++) /* of keys that the configuration lacks */
+    for (size_t i = 0; i < COUNT(optional); i++) /* for keys that the configuration lacks */
         ty_json_ignore(step, optional[i]);
     return ty_json_end(step, r->error);
 }

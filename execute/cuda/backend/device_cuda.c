@@ -326,7 +326,7 @@ done:
     return status;
 }
 
-/* Backward starts from the loss's factor, or the neighbour's gradients. */
+/* Backward starts from the loss's factor, or the neighbor's gradients. */
 static ty_status gradient_enter(ty_stage_device *stage, uint32_t slot, ty_error *error)
 {
     ty_status status = TY_OK;
@@ -435,7 +435,7 @@ static void from_pieces(const ty_stage_device *stage, const stage_pieces *pieces
 static const stage_backend stage_functions = {.name = "cuda",
                                               .memory = "GPU ",
                                               .kinds = kinds,
-                                              .alignment = 256, /* as cudaMalloc has it */
+                                              .alignment = 256, /* as in cudaMalloc */
                                               .copies_messages = true,
                                               .buffer = cuda_buffer,
                                               .host_buffer = cuda_host_buffer,

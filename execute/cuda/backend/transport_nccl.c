@@ -56,8 +56,7 @@ typedef enum channel_step {
 typedef struct nccl_request {
     ty_transfer transfer;          /* of a pair */
     ty_collective_options options; /* of a group */
-    ty_stage_device
-        *stage; /* of passes: the function, the pass, and the stage whose stream it uses */
+    ty_stage_device *stage;        /* of passes: function, pass, and stage with the stream */
     ty_parallel_run *run;
     void *argument;
     struct nccl_request *next; /* on the same channel; messages in their order */
@@ -233,7 +232,7 @@ static uint32_t replica_of(const nccl_state *state, uint32_t rank)
     return rank / ty_plan_replica_ranks(state->options.plan);
 }
 
-/* Process of another stage replica with the same rank in its replica as this one. */
+/* Process with this one's rank inside a stage replica. */
 static uint32_t rank_of(const nccl_state *state, uint32_t stage_replica)
 {
     const uint32_t width = ty_plan_replica_ranks(state->options.plan);
@@ -241,8 +240,8 @@ static uint32_t rank_of(const nccl_state *state, uint32_t stage_replica)
     return stage_replica * width + state->options.transport->rank % width;
 }
 
-/* Processes that communicate with this one inside passes: one row per kind of process group, then
- * one row with all ranks of the stage replica, which run passes together. */
+/* Process groups of this process inside passes: one per kind of parallelism, then one with all
+ * ranks of the stage replica, which run passes together. */
 static ty_status parallel_groups_list(nccl_state *state, ty_error *error)
 {
     const ty_plan *plan = state->options.plan;

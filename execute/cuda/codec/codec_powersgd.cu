@@ -43,7 +43,7 @@ static __device__ float dot(uint64_t count, const float *a, const float *b)
     return block_sum(sum);
 }
 
-/* Subtracts from vector k its projections on the earlier vectors, and normalises it; returns
+/* Subtracts from vector k its projections on the earlier vectors, and normalizes it; returns
  * whether nothing was left. Runs twice, since once is not enough in floats. */
 static __device__ bool project(uint64_t count, uint64_t k, float *vectors)
 {
@@ -63,7 +63,7 @@ static __device__ bool project(uint64_t count, uint64_t k, float *vectors)
     return codec_is_lost(before, scale);
 }
 
-/* Orthonormalises P or Q. Dependent vectors of Q are drawn again. */
+/* Orthonormalizes P or Q. Dependent vectors of Q are drawn again. */
 static __global__ void orthonormalise(cuda_factored_batch batch, bool is_q)
 {
     const cuda_factored a = batch.of[blockIdx.x];

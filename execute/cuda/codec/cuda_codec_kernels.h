@@ -116,9 +116,9 @@ typedef struct cuda_factored_batch {
     uint32_t count;
     uint64_t rank;
 } cuda_factored_batch;
-/** m += gradients; q orthonormalised; p = m q. */
+/** m += gradients; q orthonormalized; p = m q. */
 void cuda_first_factor(const cuda_factored_batch *batch, cudaStream_t stream);
-/** p orthonormalised; q = m^T p. */
+/** p orthonormalized; q = m^T p. */
 void cuda_second_factor(const cuda_factored_batch *batch, cudaStream_t stream);
 /** gradients = p q^T; m -= gradients / members. */
 void cuda_reconstruct(const cuda_factored_batch *batch, uint32_t members, cudaStream_t stream);

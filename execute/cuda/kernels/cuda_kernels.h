@@ -83,7 +83,7 @@ void cuda_filter_gradient(cuda_type type, uint64_t outputs, uint64_t inputs, uin
 /* ---- Norms over the innermost dimension (norm.cu) ---- */
 
 /**
- * @param other  normalises x + other; NULL: x
+ * @param other  normalizes x + other; NULL: x
  * @param sum [out] x + other; NULL without `other`
  * @param statistics [out] [rows][2], mean and 1 / deviation; rms: mean is 0 and shift NULL
  */
@@ -101,8 +101,8 @@ uint64_t cuda_norm_scratch(bool is_rms, uint64_t rows, uint64_t n);
 
 /**
  * Ioffe and Szegedy, 2015.
- * @param running [2][channels] mean and variance to normalise with; NULL: the batch's own
- * @param other  added to the normalised values; NULL: none
+ * @param running [2][channels] mean and variance to normalize with; NULL: the batch's own
+ * @param other  added to the normalized values; NULL: none
  * @param has_relu applies a relu to the sum
  * @param statistics [out] [channels][3]: the mean and 1 / deviation used, and the variance of the
  *                   batch

@@ -94,7 +94,7 @@ template <> __device__ __forceinline__ half of_float<half>(float x)
     return __float2half_rn(x);
 }
 
-/* Blocks for a loop that strides over `count` elements with the whole grid. */
+/* Blocks for a loop that strides over `count` elements with all threads of the grid. */
 static inline unsigned grid_for(uint64_t count)
 {
     uint64_t blocks = (count + BLOCK - 1) / BLOCK;

@@ -44,7 +44,7 @@ static uint64_t out_elements(const pool_windows *w)
     return w->out_height * w->out_width * w->channels;
 }
 
-/* Neighbours along x share a row. */
+/* Neighbors along x share a row. */
 static dim3 grid_of(uint64_t rows, uint64_t pieces)
 {
     return dim3(grid_for(pieces), (unsigned)(rows < MOST_BLOCKS ? rows : MOST_BLOCKS));

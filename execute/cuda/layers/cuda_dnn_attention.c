@@ -12,9 +12,7 @@
 
 #include <float.h>
 
-enum {
-    FIRST_VERSION = 91600
-}; /* earlier ones need another mask unless keys are a multiple of 128 */
+enum { FIRST_VERSION = 91600 }; /* earlier: another mask unless 128 divides keys */
 
 /* Numbers of the tensors of a call; virtual tensors have higher numbers. */
 enum {

@@ -138,7 +138,7 @@ static bool has_other(const stage_node *node)
     return node->input_count > OTHER;
 }
 
-/* Whether the running statistics normalise. */
+/* Whether the running statistics normalize. */
 static bool is_given(const ty_stage_device *stage, const stage_node *node)
 {
     return stage->is_evaluating || node->layer->is_frozen;

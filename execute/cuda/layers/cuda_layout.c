@@ -53,8 +53,8 @@ static uint64_t larger(uint64_t a, uint64_t b)
     return a > b ? a : b;
 }
 
-/* Start of each range's place, for `taken` floats per range. @param in_turns false: each has its
- * own place; @return the end of all */
+/* Start of each range's place, for `taken` floats per range.
+ * @param in_turns false: each has its own place; @return the end of all */
 static uint64_t places_stack(const ty_sharding *sharding, bool in_turns, const uint64_t *taken,
                              uint64_t start, uint64_t *starts)
 {
