@@ -116,8 +116,8 @@ static ty_status check_readers(const ty_workload *workload, uint32_t index, ty_e
         const ty_layer *read = &workload->layers[l->inputs[i]];
         if (ty_layer_has_split_scores(workload, l->inputs[i]) && !ty_layer_row_of(l)->is_loss)
             return ty_fail(error, TY_EUNSUPPORTED,
-                           "layer %s reads layer %s, of which each rank has a shard", l->name,
-                           read->name);
+                           "layer %s reads layer %s, but each rank has one shard of that layer",
+                           l->name, read->name);
     }
     return TY_OK;
 }
