@@ -173,7 +173,7 @@ Test(stack, plans_it_can_run)
         const char *why;
     } limited[] = {
         {{.sizes = {2}, .has_experts = true, LEFT_OPEN, .sequence_parallel = 0},
-         "2 ranks without sequence parallelism"},
+         "2 tensor-parallel ranks without it"},
         {{.sizes = {2}, .has_experts = true, LEFT_OPEN, .sequence_parallel = 1}, NULL},
         {{.sizes = {2}, .has_experts = true, LEFT_OPEN, .sequence_parallel = -1}, NULL},
         {{.sizes = {2}, LEFT_OPEN, .sequence_parallel = 0}, NULL},
