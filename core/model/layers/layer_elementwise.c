@@ -9,7 +9,7 @@
                                                 .is_elementwise = true,                            \
                                                 .is_pass = true,                                   \
                                                 .is_of_tokens = true,                              \
-                                                .works_in_place = in_place},                       \
+                                                .works_in_place = (in_place)},                     \
                                         .shape = ty_layer_same_shape}
 
 ACTIVATION(relu, true);
