@@ -151,7 +151,7 @@ typedef struct cli_audience {
 /** Sets the receivers; NULL: the terminal. One command at a time: see ty_command.h. */
 void audience_set(const cli_audience *audience);
 /** Prints a line about progress on stderr. */
-void tell(const char *format, ...) TY_PRINTF(1, 2);
+void print_stderr(const char *format, ...) TY_PRINTF(1, 2);
 
 /** Prints "trainyard: error: ..." and returns the exit code for the status. The worker has already
  * printed an error with an empty message. */
@@ -264,21 +264,21 @@ ty_status show_timeline(const cli_options *options, const ty_plan_inputs *inputs
                         const char *schema, const ty_timeline *timeline, show_more more,
                         void *context, ty_text *text, ty_error *error) TY_MUST_CHECK;
 
-/* ---- findings.c -------------------------------------------------------------------------- */
+/* ---- plan_results.c -------------------------------------------------------------------------- */
 
 /** Inputs of compare and report. */
-typedef struct findings {
+typedef struct plan_results {
     ty_plan_inputs inputs;
     ty_timeline *estimated, *simulated;
     ty_run *run;               /* NULL: not measured */
     ty_comparison *comparison; /* NULL: not measured */
-} findings;
-void findings_clear(findings *f);
+} plan_results;
+void plan_results_clear(plan_results *f);
 /** Reads the plan and, unless NULL, its run; TY_EPARSE: the run is of another plan. */
-ty_status findings_read(const char *plan_path, const char *run_path, const ty_watch *watch,
-                        findings *f, ty_error *error) TY_MUST_CHECK;
+ty_status plan_results_read(const char *plan_path, const char *run_path, const ty_watch *watch,
+                            plan_results *f, ty_error *error) TY_MUST_CHECK;
 /** Estimates and simulates if needed, and compares. */
-ty_status findings_make(findings *f, ty_error *error) TY_MUST_CHECK;
+ty_status plan_results_make(plan_results *f, ty_error *error) TY_MUST_CHECK;
 /** Multiplies bounds by `scale`. @param to [out] low, expected, high */
 void interval_spread(ty_interval from, double scale, double to[3]);
 
@@ -334,7 +334,7 @@ ty_status faults_slow_links(const char *text, ty_plan_inputs *inputs,
                             ty_error *error) TY_MUST_CHECK;
 /** Reads --fail and its related options. @param texts holds strings that `out` points to */
 ty_status faults_read(const cli_options *options, const ty_cluster *cluster, ty_arena *texts,
-                      ty_outlook_question *out, ty_error *error) TY_MUST_CHECK;
-void outlook_print(const ty_outlook *outlook, ty_text *text);
+                      ty_forecast_question *out, ty_error *error) TY_MUST_CHECK;
+void forecast_print(const ty_forecast *forecast, ty_text *text);
 
 #endif

@@ -79,8 +79,8 @@ static void note_cluster(const char *typed)
         ty_cluster_open(line, NULL, &cluster, NULL) == TY_OK) {
         devices = ty_cluster_device_count(cluster);
         hosts = ty_cluster_host_count(cluster);
-        tell("trainyard: note: cluster \"%s\" taken as %s: %u device%s on %u host%s", typed, line,
-             devices, devices == 1 ? "" : "s", hosts, hosts == 1 ? "" : "s");
+        print_stderr("trainyard: note: cluster \"%s\" taken as %s: %u device%s on %u host%s", typed,
+                     line, devices, devices == 1 ? "" : "s", hosts, hosts == 1 ? "" : "s");
     }
     ty_cluster_free(cluster);
     ty_free(line);
@@ -95,7 +95,7 @@ void note_names(const cli_options *options)
         return;
     if (options->workload != NULL && options->given == NULL &&
         ty_zoo_name(options->workload, &meant, &is_guess, NULL) == TY_OK && is_guess)
-        tell("trainyard: note: workload \"%s\" taken as %s", options->workload, meant);
+        print_stderr("trainyard: note: workload \"%s\" taken as %s", options->workload, meant);
     ty_free(meant);
     if (options->cluster != NULL)
         note_cluster(options->cluster);
@@ -105,7 +105,7 @@ static void print_note(void *context, const char *line)
 {
     (void)context;
     /* An interrupt leaves the cursor after ^C, in a line of progress. */
-    tell("%s%s", interrupted(NULL) ? "\n" : "", line);
+    print_stderr("%s%s", interrupted(NULL) ? "\n" : "", line);
 }
 
 ty_watch watch_from(const cli_options *options)
@@ -203,7 +203,7 @@ ty_status collective_from(const cli_options *options, ty_collective_kind *kind, 
 
 void print_import_report(const char *path, const ty_import_report *report)
 {
-    tell("trainyard: %s: %s", path, report->format);
+    print_stderr("trainyard: %s: %s", path, report->format);
     for (uint32_t i = 0; i < report->note_count; i++)
-        tell("trainyard: note: %s", report->notes[i]);
+        print_stderr("trainyard: note: %s", report->notes[i]);
 }

@@ -38,7 +38,7 @@ void audience_set(const cli_audience *audience)
     heard_by = audience;
 }
 
-void tell(const char *format, ...)
+void print_stderr(const char *format, ...)
 {
     va_list arguments;
     char line[1024];

@@ -229,14 +229,14 @@ typedef struct ty_input_question {
                                               total, and on the host with the most; each >= 1 */
 } ty_input_question;
 
-typedef struct ty_input_outlook {
+typedef struct ty_input_forecast {
     double samples_per_s;                /* per reader while all read; HUGE_VAL: unlimited */
     const char *bound_by;                /* name of a level, or "decoding"; NULL: unlimited */
     double level_share[TY_MOST_STORAGE]; /* share of the samples read from each level */
     /* The same split for simulation, per sample: a reader's own time, independent of other readers;
      * its bytes from the storage that all hosts share; and its rate limit there. 0: none */
     double own_s, store_bytes, store_limit_bytes_per_s;
-} ty_input_outlook;
+} ty_input_forecast;
 
 /**
  * Each level has the samples that the levels before it do not, up to its capacity, and samples do
@@ -249,7 +249,7 @@ typedef struct ty_input_outlook {
  * and the longest of these counts.
  * @return TY_EINVAL: figures out of range; data larger than every level
  */
-ty_status ty_input_rate(const ty_input_question *question, ty_input_outlook *out,
+ty_status ty_input_rate(const ty_input_question *question, ty_input_forecast *out,
                         ty_error *error) TY_MUST_CHECK;
 
 /* ==== samples ================================================================================= */

@@ -293,16 +293,16 @@ typedef struct ty_step_summary {
 /** Share of the samples/s: an uneven partition that costs less is not reported. */
 #define TY_UNEVEN_SHARE 0.05
 
-typedef enum ty_uneven_kind {
+typedef enum ty_imbalance_kind {
     TY_UNEVEN_BATCH,  /* samples of the global batch over devices */
     TY_UNEVEN_BLOCKS, /* blocks of the model over stages */
-    TY_UNEVEN_COUNT
-} ty_uneven_kind;
+    TY_IMBALANCE_COUNT
+} ty_imbalance_kind;
 /** "global_batch", "blocks". */
-const char *ty_uneven_name(ty_uneven_kind kind);
+const char *ty_imbalance_name(ty_imbalance_kind kind);
 
 /** A number that does not divide evenly, and numbers near it that divide better. */
-typedef struct ty_uneven {
+typedef struct ty_imbalance {
     uint32_t count, parts; /* 60 samples over 8 devices; count 0: nothing to report */
     /* Estimated loss. For a batch: share of the samples/s of the best of `better`. For blocks: how
      * much less the mean stage computes than the slowest, as far as the partition explains it. */
@@ -312,7 +312,7 @@ typedef struct ty_uneven {
         uint32_t count;       /* samples per batch; stages */
         double samples_per_s; /* of the best plan with that count, estimated */
     } better[2];              /* ascending */
-} ty_uneven;
+} ty_imbalance;
 
 /** One candidate of the search, and why it was rejected. */
 typedef struct ty_candidate {
@@ -440,9 +440,9 @@ typedef struct ty_plan {
      * size is outside them, or if the interval is wider than TY_OUTSIDE_SHARE of the step; else
      * both 0 */
     double least_step_time_s, most_step_time_s;
-    ty_uneven uneven[TY_UNEVEN_COUNT]; /* from ty_question_uneven */
-    ty_training_cost cost;             /* if the question has a training length */
-    ty_memory_use *memory;             /* [stage_count], per device; NULL: not counted */
+    ty_imbalance uneven[TY_IMBALANCE_COUNT]; /* from ty_question_imbalance */
+    ty_training_cost cost;                   /* if the question has a training length */
+    ty_memory_use *memory;                   /* [stage_count], per device; NULL: not counted */
     double memory_reserve; /* share of usable memory that should stay free; 0 in files without it */
     uint32_t candidate_count;
     ty_plan_searched searched;
@@ -554,7 +554,7 @@ const char *ty_plan_priority_refusal(const ty_plan *plan);
  * each its shard of their micro-batches. It is unlimited if the plan has no cluster, or a cluster
  * without storage, and decoding is unspecified.
  */
-ty_status ty_plan_input(const ty_plan *plan, ty_input_outlook *out, ty_error *error) TY_MUST_CHECK;
+ty_status ty_plan_input(const ty_plan *plan, ty_input_forecast *out, ty_error *error) TY_MUST_CHECK;
 
 /* ---- Training recipe --------------------------------------------------------------------- */
 

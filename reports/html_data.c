@@ -175,9 +175,9 @@ static void put_sources(const ty_plan *plan, const ty_cluster *cluster, ty_json_
     }
     ty_json_close(w, ']');
     ty_json_open(w, "uneven", '[');
-    for (int kind = 0; kind < TY_UNEVEN_COUNT; kind++) {
+    for (int kind = 0; kind < TY_IMBALANCE_COUNT; kind++) {
         ty_text text = {0};
-        ty_print_uneven(plan, (ty_uneven_kind)kind, &text);
+        ty_print_uneven(plan, (ty_imbalance_kind)kind, &text);
         ty_report_put_taken(w, NULL, &text);
     }
     ty_json_close(w, ']');

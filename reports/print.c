@@ -379,7 +379,7 @@ static void print_servers(const ty_plan *plan, const ty_cluster *cluster, ty_tex
 /* "19.1 k samples/s at most, by nas; of the samples 62 % from nvme, 38 % from nas" */
 static void print_input(const ty_plan *plan, ty_text *text)
 {
-    ty_input_outlook input;
+    ty_input_forecast input;
     ty_text shares = {0};
     char rate[32];
 
@@ -556,9 +556,9 @@ void ty_print_memory(const ty_plan *plan, ty_text *text)
         ty_text_add(text, "Each row includes the virtual stages of its pipeline rank.\n");
 }
 
-void ty_print_uneven(const ty_plan *plan, ty_uneven_kind kind, ty_text *text)
+void ty_print_uneven(const ty_plan *plan, ty_imbalance_kind kind, ty_text *text)
 {
-    const ty_uneven *u = &plan->uneven[kind];
+    const ty_imbalance *u = &plan->uneven[kind];
     const bool is_batch = kind == TY_UNEVEN_BATCH;
 
     if (u->count == 0)

@@ -62,7 +62,7 @@ void ty_comparison_free(ty_comparison *comparison);
 #define TY_PRINT_COLUMNS 80
 /** Warns about an uneven division and names a better value: "a batch of 60 divides badly over 8
  * devices: by the estimate 64 does 42 % more ...". Nothing if all divides. */
-void ty_print_uneven(const ty_plan *plan, ty_uneven_kind kind, ty_text *text);
+void ty_print_uneven(const ty_plan *plan, ty_imbalance_kind kind, ty_text *text);
 /** Variant in which the model is deployed, its needs on the device, and the device's budget;
  * nothing for a plan without a device. */
 void ty_deployment_sentence(const ty_deployment *deployment, ty_text *text);

@@ -13,7 +13,7 @@ static ty_message between(const ty_walker *walker, const ty_group *group, ty_mes
 }
 
 /* Records the arrival of a message at a member. */
-static void tell(ty_walk *walk, const ty_group *group, uint64_t *arrived, uint32_t member)
+static void notify(ty_walk *walk, const ty_group *group, uint64_t *arrived, uint32_t member)
 {
     ty_walk_advance(walk, &arrived[member], group->members[member]);
 }
@@ -46,7 +46,7 @@ static void run_steps(ty_walker *walker, ty_group *group, uint32_t place, uint32
     for (uint32_t k = 0; k < steps; k++) {
         ty_walk_play(walker, plays, count);
         for (uint32_t i = 0; i < count; i++)
-            tell(walk, group, arrived, strands[i].legs[phase].to);
+            notify(walk, group, arrived, strands[i].legs[phase].to);
         ty_walk_await(walker, &arrived[place], before + (uint64_t)(k + 1) * count);
     }
 }
@@ -114,7 +114,7 @@ void ty_chunk_all_to_all(ty_walker *walker, ty_group *group, uint32_t place,
         ty_message message = between(walker, group, ty_message_part(cost, n - 1), place, to);
         message.from_share = ty_walk_share(&walk->devices[walker->index], cost);
         ty_engine_message(&message);
-        tell(walk, group, group->arrived, to);
+        notify(walk, group, group->arrived, to);
         ty_walk_await(walker, &group->arrived[place], before + k);
     }
 }

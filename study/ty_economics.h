@@ -29,11 +29,11 @@ typedef struct ty_failure_question {
     double checkpoint_interval_s;      /* work between checkpoints; 0: the best one is taken */
 } ty_failure_question;
 
-typedef struct ty_failure_outlook {
+typedef struct ty_failure_forecast {
     double system_mtbf_s;         /* HUGE_VAL: never fails */
     double checkpoint_interval_s; /* chosen, or as requested; HUGE_VAL: none are written */
     double goodput;               /* useful time over wall-clock time; 0..1 */
-} ty_failure_outlook;
+} ty_failure_forecast;
 
 /**
  * Failures are a Poisson process. The restart time includes failures during a restart. With M the
@@ -45,7 +45,7 @@ typedef struct ty_failure_outlook {
  * Sources: Young 1974 (doi 10.1145/361147.361115); Daly 2006 (doi 10.1016/j.future.2004.11.016),
  * equations 20 and 37.
  */
-ty_status ty_failures(const ty_failure_question *question, ty_failure_outlook *out,
+ty_status ty_failures(const ty_failure_question *question, ty_failure_forecast *out,
                       ty_error *error) TY_MUST_CHECK;
 
 /* ---- Money and energy -------------------------------------------------------------------- */
@@ -137,7 +137,7 @@ typedef struct ty_score {
     double noise_multiplier;      /* in steps: exp(c (k - 1)) of the temperature that rate and batch
                                      have, as in ty_temperature_multiplier; 1 where c is not known */
     ty_interval time_to_target_s; /* checkpoints and failures included */
-    ty_failure_outlook failures;
+    ty_failure_forecast failures;
     uint64_t checkpoint_bytes;
     bool has_price, has_power;
     double price_usd_per_hour;

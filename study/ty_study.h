@@ -124,8 +124,9 @@ ty_status ty_question_plan(const ty_question *question, const ty_question_inputs
  * itself, and above TY_MOST_DEVICES_FOR_UNEVEN devices, where each question takes seconds.
  * @param plan ty_question_plan's; gets its `uneven`
  */
-ty_status ty_question_uneven(const ty_question *question, const ty_question_inputs *inputs,
-                             const ty_watch *watch, ty_plan *plan, ty_error *error) TY_MUST_CHECK;
+ty_status ty_question_imbalance(const ty_question *question, const ty_question_inputs *inputs,
+                                const ty_watch *watch, ty_plan *plan,
+                                ty_error *error) TY_MUST_CHECK;
 #define TY_MOST_DEVICES_FOR_UNEVEN 16384
 
 /** Defaults of the command line. */
@@ -146,11 +147,11 @@ ty_status ty_question_answer(const ty_question *question, const ty_watch *watch,
                              ty_error *error) TY_MUST_CHECK;
 
 /** A suggestion: a change that gives an infeasible question a plan. */
-typedef struct ty_remedy {
+typedef struct ty_suggestion {
     char *words;   /* "without tp=1 it fits"; NULL: no change that was tried gives a plan */
     char *cluster; /* the question's, or a larger one */
     ty_plan *plan; /* the answer, estimated */
-} ty_remedy;
+} ty_suggestion;
 /**
  * Suggests a change if ty_question_plan returns TY_EINFEASIBLE: the first one for which the planner
  * finds a plan. The search has tried all open choices, so this drops pins: one at a time in the
@@ -158,12 +159,13 @@ typedef struct ty_remedy {
  * replaces fp32 by bf16. Then it tries the next global batch that the devices divide, and halves of
  * it. Last it doubles the hosts repeatedly, with the pins, then without. If parameters, gradients
  * and optimizer states alone do not fit, it only tries precision and hosts.
- * @param out [out] clear with ty_remedy_clear, also after a failure
+ * @param out [out] clear with ty_suggestion_clear, also after a failure
  * @return TY_EINTERRUPTED if the watch stops it; TY_ENOMEM
  */
-ty_status ty_question_remedy(const ty_question *question, const ty_question_inputs *inputs,
-                             const ty_watch *watch, ty_remedy *out, ty_error *error) TY_MUST_CHECK;
-void ty_remedy_clear(ty_remedy *remedy);
+ty_status ty_question_suggestion(const ty_question *question, const ty_question_inputs *inputs,
+                                 const ty_watch *watch, ty_suggestion *out,
+                                 ty_error *error) TY_MUST_CHECK;
+void ty_suggestion_clear(ty_suggestion *suggestion);
 
 /** A plan with its program, cluster and costs. */
 typedef struct ty_plan_inputs {
@@ -400,7 +402,7 @@ typedef struct ty_fault {
     const char *name; /* for messages; borrowed */
 } ty_fault;
 
-typedef struct ty_outlook_question {
+typedef struct ty_forecast_question {
     const ty_fault *faults; /* [fault_count], ascending by time */
     uint32_t fault_count;
     bool is_random;  /* further faults at the rates of the catalogue */
@@ -410,12 +412,12 @@ typedef struct ty_outlook_question {
     double restart_s;             /* NaN: the catalogue's */
     uint32_t seeds;               /* 0: 1 */
     uint64_t seed;                /* of the first */
-} ty_outlook_question;
+} ty_forecast_question;
 /** A horizon of thirty days, one day per repair, no faults. */
-ty_outlook_question ty_outlook_question_default(void);
+ty_forecast_question ty_forecast_question_default(void);
 
 /** Forecast of a long run of a plan. */
-typedef struct ty_outlook {
+typedef struct ty_forecast {
     ty_endurance_question question;
     ty_endurance endurance;         /* of the first seed */
     double p50_goodput, p5_goodput; /* over all seeds: reached by 50 %, by 95 % */
@@ -423,19 +425,19 @@ typedef struct ty_outlook {
     ty_known_fault *known; /* [question.known_count] */
     char **names;          /* [question.known_count] */
     double *rates;         /* [question.rate_count] */
-} ty_outlook;
+} ty_forecast;
 /**
  * Replays the run; simulates its steps on the remaining cluster and replicas.
  * @param how         options with which the plan's own step was simulated
  * @param step_time_s of the plan without faults
- * @param out         [out] clear with ty_outlook_clear, also after a failure
+ * @param out         [out] clear with ty_forecast_clear, also after a failure
  */
-ty_status ty_outlook_find(const ty_plan_inputs *inputs, const ty_simulate_options *how,
-                          double step_time_s, const ty_outlook_question *question, ty_outlook *out,
-                          ty_error *error) TY_MUST_CHECK;
-void ty_outlook_clear(ty_outlook *outlook);
+ty_status ty_forecast_find(const ty_plan_inputs *inputs, const ty_simulate_options *how,
+                           double step_time_s, const ty_forecast_question *question,
+                           ty_forecast *out, ty_error *error) TY_MUST_CHECK;
+void ty_forecast_clear(ty_forecast *forecast);
 /** The member "endurance" of a `trainyard.simulation/2`. */
-void ty_outlook_to_json(const ty_outlook *outlook, ty_json_writer *writer);
+void ty_forecast_to_json(const ty_forecast *forecast, ty_json_writer *writer);
 
 /** For qsort: doubles, ascending. */
 int ty_compare_numbers(const void *left, const void *right);

@@ -34,7 +34,7 @@ typedef struct selection {
 } selection;
 
 /* @return whether the record is a question for the stack */
-static bool ask(const selection *s, const ty_record *record, ty_asked *out)
+static bool ask(const selection *s, const ty_record *record, ty_row_question *out)
 {
     char reason[TY_SKIP_REASON_SIZE] = "";
 
@@ -49,7 +49,7 @@ static bool ask(const selection *s, const ty_record *record, ty_asked *out)
 static ty_status add_row(const selection *s, ty_fit *fit, const ty_record *record, bool is_judge,
                          bool *is_added, ty_error *error)
 {
-    ty_asked asked;
+    ty_row_question asked;
     ty_question question;
     ty_status status;
 

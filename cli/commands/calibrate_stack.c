@@ -133,9 +133,10 @@ static ty_status fit_to(const cli_options *options, const ty_watch *watch, const
     } else if (count < TY_FIT_LEAST_ROWS) {
         asked = only_scale;
         if (count > 1 && !options->quiet)
-            tell("%s: %u rows tell compute_scale, how much longer all takes; three and more tell "
-                 "what does",
-                 what, count);
+            print_stderr(
+                "%s: %u rows tell compute_scale, how much longer all takes; three and more tell "
+                "what does",
+                what, count);
     }
     for (size_t i = 0; kind != TRACE && asked != NULL && asked[i] != NULL; i++)
         if (count < TY_FIT_LEAST_ROWS && strcmp(asked[i], only_scale[0]) != 0) {
@@ -255,9 +256,10 @@ static ty_status add_trace(const cli_options *options, const char *path,
     ty_format_seconds(steps.step_s, step);
     ty_format_seconds(steps.seconds[TY_TRACED_COLLECTIVES], talk);
     if (!options->quiet)
-        tell("%s: %u step%s of %s each; %s of collectives are left alone, which wait for other "
-             "ranks: a log of nccl-tests tells the network",
-             path, steps.steps, steps.steps == 1 ? "" : "s", step, talk);
+        print_stderr(
+            "%s: %u step%s of %s each; %s of collectives are left alone, which wait for other "
+            "ranks: a log of nccl-tests tells the network",
+            path, steps.steps, steps.steps == 1 ? "" : "s", step, talk);
     return TY_OK;
 }
 

@@ -101,7 +101,7 @@ static void put_kinds(const cluster_summary *summary, ty_json_writer *out)
     ty_json_close(out, ']');
 }
 
-static void tell_kinds(const cluster_summary *summary, ty_text *text)
+static void print_kinds(const cluster_summary *summary, ty_text *text)
 {
     char figure[32];
 
@@ -171,7 +171,7 @@ static void show_cluster_text(const ty_cluster *cluster, const cluster_summary *
 
     ty_text_addf(text, "%s: %u devices on %u hosts\n", ty_cluster_name(cluster),
                  ty_cluster_device_count(cluster), ty_cluster_host_count(cluster));
-    tell_kinds(summary, text);
+    print_kinds(summary, text);
     if (summary->bisection > 0) {
         ty_format_bandwidth(summary->bisection, bandwidth);
         ty_text_addf(text, "bisection: %s each way\n", bandwidth);

@@ -206,8 +206,8 @@ static ty_status add_log(const char *path, ty_collective_kind kind, const ty_clu
     else if (status != TY_OK)
         status = ty_fail(error, status, "%s", detail.message);
     else if (!quiet)
-        tell("%s: %u sizes of %s among %u ranks", path, log->row_count,
-             ty_collective_name(log->kind), log->ranks);
+        print_stderr("%s: %u sizes of %s among %u ranks", path, log->row_count,
+                     ty_collective_name(log->kind), log->ranks);
     ty_collective_log_free(log);
     return status;
 }

@@ -37,11 +37,11 @@ static exit_code import(const cli_options *options, const char *path)
         return error.status == TY_EUNSUPPORTED ? EXIT_BAD_INPUT : code;
     }
     if (!options->quiet)
-        tell("%s: %u devices on %u hosts", notes.format, ty_cluster_device_count(cluster),
-             ty_cluster_host_count(cluster));
+        print_stderr("%s: %u devices on %u hosts", notes.format, ty_cluster_device_count(cluster),
+                     ty_cluster_host_count(cluster));
     for (const char *line = notes.text; !options->quiet && *line != '\0';
          line += strcspn(line, "\n") + 1)
-        tell("%.*s", (int)strcspn(line, "\n"), line);
+        print_stderr("%.*s", (int)strcspn(line, "\n"), line);
     ty_cluster_to_json(cluster, &writer, NULL);
     ty_text_add(&text, "\n");
     ty_import_notes_clear(&notes);

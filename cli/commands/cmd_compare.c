@@ -16,7 +16,7 @@ static bool parse_percentage(const char *text, double *out)
 }
 
 /* Predicts steps and time to the run's target, if it has one and its task is known. */
-static ty_status predict_target(const cli_options *options, findings *f, ty_error *error)
+static ty_status predict_target(const cli_options *options, plan_results *f, ty_error *error)
 {
     const ty_plan_inputs *in = &f->inputs;
     ty_target_comparison *t = &f->comparison->target;
@@ -44,7 +44,7 @@ exit_code cmd_compare(const cli_options *options)
     exit_code code;
     const ty_watch watch = watch_from(options);
     ty_error error = {0};
-    findings f = {0};
+    plan_results f = {0};
     ty_text text = {0};
     double limit = 0;
 
@@ -53,14 +53,14 @@ exit_code cmd_compare(const cli_options *options)
     if (options->fail_over != NULL && !parse_percentage(options->fail_over, &limit))
         return report_usage("compare", "--fail-over: found '%s', expected a percentage as in 5%%",
                             options->fail_over);
-    if (findings_read(options->files[0], options->files[1], &watch, &f, &error) != TY_OK) {
+    if (plan_results_read(options->files[0], options->files[1], &watch, &f, &error) != TY_OK) {
         code = report_bad_input(&error);
     } else if (f.run->timeline == NULL) {
         ty_fail(&error, TY_EPARSE,
                 "%s:/timeline: found none, expected one: this run recorded no step",
                 options->files[1]);
         code = report_bad_input(&error);
-    } else if (findings_make(&f, &error) != TY_OK) {
+    } else if (plan_results_make(&f, &error) != TY_OK) {
         code = report_failure(&error);
     } else if (predict_target(options, &f, &error) != TY_OK) {
         code = report_bad_input(&error);
@@ -78,6 +78,6 @@ exit_code cmd_compare(const cli_options *options)
             code = EXIT_FAILED;
     }
     ty_text_clear(&text);
-    findings_clear(&f);
+    plan_results_clear(&f);
     return code;
 }

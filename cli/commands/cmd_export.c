@@ -39,7 +39,7 @@ static ty_status write_one(const cli_options *options, const ty_launch_file *fil
     if (file->is_program && chmod(path, 0755) != 0)
         status = ty_fail(error, TY_EIO, "%s: cannot be made executable", path);
     if (status == TY_OK && !options->quiet)
-        tell("%s %s", is_replaced ? "replaced" : "wrote", path);
+        print_stderr("%s %s", is_replaced ? "replaced" : "wrote", path);
 
 cleanup:
     ty_free(path);
@@ -61,7 +61,7 @@ static ty_status write_all(const cli_options *options, const ty_launch_files *fi
         ty_quote_shell(&folder, options->output);
         status = ty_text_check(&folder, error);
         if (status == TY_OK)
-            tell("next: cd %s && %s", folder.data, files->next);
+            print_stderr("next: cd %s && %s", folder.data, files->next);
         ty_text_clear(&folder);
     }
     return status;

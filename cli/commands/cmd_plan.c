@@ -71,7 +71,7 @@ cleanup:
 
 /* Writes "trainyard.infeasible/1": the question, and why it has no answer. */
 static void put_infeasible(const cli_options *options, const ty_stack *stack, const ty_error *error,
-                           const ty_remedy *remedy, ty_text *text)
+                           const ty_suggestion *suggestion, ty_text *text)
 {
     ty_json_writer w = document_open("trainyard.infeasible/1", text);
 
@@ -85,11 +85,11 @@ static void put_infeasible(const cli_options *options, const ty_stack *stack, co
         ty_json_put_string(&w, "budget", options->budget);
     ty_json_put_string(&w, "stack", stack->name);
     ty_json_put_string(&w, "reason", error->message);
-    if (remedy->words != NULL) {
-        const ty_plan *plan = remedy->plan;
+    if (suggestion->words != NULL) {
+        const ty_plan *plan = suggestion->plan;
         ty_json_open(&w, "change", '{');
-        ty_json_put_string(&w, "words", remedy->words);
-        ty_json_put_string(&w, "cluster", remedy->cluster);
+        ty_json_put_string(&w, "words", suggestion->words);
+        ty_json_put_string(&w, "cluster", suggestion->cluster);
         ty_json_put_uint(&w, "global_batch", plan->global_batch);
         ty_json_put_string(&w, "stack", plan->stack->name);
         ty_json_put_string(&w, "precision", ty_precision_name(plan->workload->precision));
@@ -127,7 +127,7 @@ static exit_code refuse(const cli_options *options, const ty_question *question,
                         const ty_question_inputs *q, const ty_watch *watch, const ty_error *error,
                         ty_text *text)
 {
-    ty_remedy remedy = {0};
+    ty_suggestion suggestion = {0};
     ty_text again = {0};
     ty_error detail = {0};
     exit_code code = report_failure(error);
@@ -135,30 +135,30 @@ static exit_code refuse(const cli_options *options, const ty_question *question,
 
     if (code != EXIT_NO_PLAN)
         return code;
-    if (ty_question_remedy(question, q, watch, &remedy, &detail) != TY_OK)
+    if (ty_question_suggestion(question, q, watch, &suggestion, &detail) != TY_OK)
         return report_failure(&detail);
-    if (remedy.words != NULL) {
+    if (suggestion.words != NULL) {
         char seconds[32];
-        ty_format_seconds(remedy.plan->prediction.step_time_s, seconds);
-        tell("trainyard: try: %s: %s per step", remedy.words, seconds);
-        changed.cluster = remedy.cluster;
+        ty_format_seconds(suggestion.plan->prediction.step_time_s, seconds);
+        print_stderr("trainyard: try: %s: %s per step", suggestion.words, seconds);
+        changed.cluster = suggestion.cluster;
         if (options->given == NULL) /* else the option for a configuration file */
             ty_text_add(&again, "trainyard plan");
         changed.given = NULL;
         changed.workload = options->given == NULL ? options->workload : NULL;
         add_question(&changed, &again);
         ty_text_add(&again, " ");
-        ty_plan_add_question(remedy.plan, &again);
+        ty_plan_add_question(suggestion.plan, &again);
         if (!again.failed)
-            tell("trainyard: try:   %s --fix %s", again.data, remedy.plan->fix);
+            print_stderr("trainyard: try:   %s --fix %s", again.data, suggestion.plan->fix);
         ty_text_clear(&again);
     }
     if (options->json) {
-        put_infeasible(options, q->stack, error, &remedy, text);
+        put_infeasible(options, q->stack, error, &suggestion, text);
         if (print_text(text) != EXIT_DONE)
             code = EXIT_FAILED;
     }
-    ty_remedy_clear(&remedy);
+    ty_suggestion_clear(&suggestion);
     return code;
 }
 
@@ -174,22 +174,22 @@ static void warn_of_outside(const ty_plan *plan)
     ty_format_seconds(plan->most_step_time_s, most);
     if (ty_profile_micro_batches(plan->profile, &smallest, &largest) &&
         (plan->micro_batch_size > largest || plan->micro_batch_size < smallest))
-        tell("trainyard: warning: the step rests on times outside what was measured (a "
-             "micro-batch is of %u; measured: %u to %u): between %s and %s",
-             plan->micro_batch_size, smallest, largest, least, most);
+        print_stderr("trainyard: warning: the step rests on times outside what was measured (a "
+                     "micro-batch is of %u; measured: %u to %u): between %s and %s",
+                     plan->micro_batch_size, smallest, largest, least, most);
     else
-        tell("trainyard: warning: the step rests on times outside what was measured (of "
-             "messages, updates or compression): between %s and %s",
-             least, most);
+        print_stderr("trainyard: warning: the step rests on times outside what was measured (of "
+                     "messages, updates or compression): between %s and %s",
+                     least, most);
 }
 
 static void warn_of_uneven(const ty_plan *plan)
 {
-    for (int kind = 0; kind < TY_UNEVEN_COUNT; kind++) {
+    for (int kind = 0; kind < TY_IMBALANCE_COUNT; kind++) {
         ty_text text = {0};
-        ty_print_uneven(plan, (ty_uneven_kind)kind, &text);
+        ty_print_uneven(plan, (ty_imbalance_kind)kind, &text);
         if (text.length > 0 && !text.failed)
-            tell("trainyard: warning: %s", text.data);
+            print_stderr("trainyard: warning: %s", text.data);
         ty_text_clear(&text);
     }
 }
@@ -213,7 +213,7 @@ static void warn_of_launch(const cli_options *options, const ty_plan *plan,
             break;
     }
     if (target != NULL && ty_launch(target, &input, &files, &refusal) == TY_EUNSUPPORTED)
-        tell("trainyard: warning: no launch files for this plan: %s", refusal.message);
+        print_stderr("trainyard: warning: no launch files for this plan: %s", refusal.message);
     ty_launch_free(files);
 }
 
@@ -252,7 +252,7 @@ static exit_code plan_question(const cli_options *options, double *step_time_s)
         code = refuse(options, &question, &q, &watch, &error, &text);
         goto cleanup;
     }
-    if (ty_question_uneven(&question, &q, &watch, plan, &error) != TY_OK ||
+    if (ty_question_imbalance(&question, &q, &watch, plan, &error) != TY_OK ||
         (options->output != NULL && ty_plan_save(plan, options->output, &error) != TY_OK) ||
         (options->candidates != NULL &&
          write_candidates(plan, options->candidates, &error) != TY_OK)) {
@@ -400,10 +400,10 @@ static exit_code plan_config(const cli_options *options)
         goto cleanup;
     }
     if (!options->quiet) {
-        tell("trainyard: %s: %s: %s, %s", options->training_config, config.format,
-             config.workload->name, fix.length > 0 ? fix.data : "no layout");
+        print_stderr("trainyard: %s: %s: %s, %s", options->training_config, config.format,
+                     config.workload->name, fix.length > 0 ? fix.data : "no layout");
         for (uint32_t i = 0; i < config.report.note_count; i++)
-            tell("trainyard: note: %s", config.report.notes[i]);
+            print_stderr("trainyard: note: %s", config.report.notes[i]);
     }
     own.given = &config.workload;
     own.fix = fix.length > 0 ? fix.data : NULL;
@@ -416,7 +416,8 @@ static exit_code plan_config(const cli_options *options)
             ty_text_addf(&stack, "%s %s", config.stack, config.switches.data);
         own.stack = config.switches.length > 0 ? stack.data : config.stack;
     } else if (config.switches.length > 0 && !options->quiet)
-        tell("trainyard: note: %s not used: the software is not the file's", config.switches.data);
+        print_stderr("trainyard: note: %s not used: the software is not the file's",
+                     config.switches.data);
     code = plan_question(&own, &step_time_s);
     if ((code != EXIT_DONE && code != EXIT_NO_PLAN) || options->json || own.fix == NULL)
         goto cleanup;

@@ -90,7 +90,7 @@ done:
 }
 
 /* Reads the timeline of a simulate or estimate document. */
-static ty_status read_timeline(const report_files *files, const char *path, const findings *f,
+static ty_status read_timeline(const report_files *files, const char *path, const plan_results *f,
                                ty_timeline **out, ty_error *error)
 {
     ty_status status = TY_OK;
@@ -116,8 +116,8 @@ cleanup:
 }
 
 /* @param f of the plan, and of the second one */
-static ty_status files_read(const cli_options *options, report_files *files, findings f[MOST_PLANS],
-                            ty_error *error)
+static ty_status files_read(const cli_options *options, report_files *files,
+                            plan_results f[MOST_PLANS], ty_error *error)
 {
     const ty_watch watch = watch_from(options);
     const char *of_a_plan;
@@ -131,11 +131,11 @@ static ty_status files_read(const cli_options *options, report_files *files, fin
         return ty_fail(error, TY_EINVAL, "%s says nothing without its plan: name both", of_a_plan);
     if (files->plan == NULL)
         return TY_OK;
-    TY_TRY(findings_read(files->plan, files->run, &watch, &f[0], error));
+    TY_TRY(plan_results_read(files->plan, files->run, &watch, &f[0], error));
     TY_TRY(read_timeline(files, files->simulation, &f[0], &f[0].simulated, error));
     TY_TRY(read_timeline(files, files->estimate, &f[0], &f[0].estimated, error));
     if (files->other != NULL)
-        TY_TRY(findings_read(files->other, NULL, &watch, &f[1], error));
+        TY_TRY(plan_results_read(files->other, NULL, &watch, &f[1], error));
     return TY_OK;
 }
 
@@ -148,7 +148,7 @@ static bool is_given(const report_files *files, const char *schema)
 }
 
 /* Derives documents from the plan that no file provides. */
-static ty_status derive_documents(const cli_options *options, report_files *files, findings *f,
+static ty_status derive_documents(const cli_options *options, report_files *files, plan_results *f,
                                   ty_error *error)
 {
     static const char *const schemas[MOST_DERIVED] = {"trainyard.simulation/2", "trainyard.score/1",
@@ -216,23 +216,23 @@ done:
     return status;
 }
 
-static ty_status make_all(const cli_options *options, report_files *files, findings f[MOST_PLANS],
-                          ty_error *error)
+static ty_status make_all(const cli_options *options, report_files *files,
+                          plan_results f[MOST_PLANS], ty_error *error)
 {
     if (files->plan == NULL)
         return derive_phases(options, files, error);
-    TY_TRY(findings_make(&f[0], error));
+    TY_TRY(plan_results_make(&f[0], error));
     TY_TRY(derive_documents(options, files, &f[0], error));
     if (files->other == NULL)
         return TY_OK;
     if (!(f[1].inputs.plan->simulation.step_time_s > 0))
-        TY_TRY(findings_make(&f[1], error));
+        TY_TRY(plan_results_make(&f[1], error));
     TY_TRY(ty_plan_score_document(&f[1].inputs, options->task, &files->other_score, error));
     return TY_OK;
 }
 
 static ty_status write_page(const cli_options *options, const report_files *files,
-                            const findings f[MOST_PLANS], ty_error *error)
+                            const plan_results f[MOST_PLANS], ty_error *error)
 {
     ty_status status = TY_OK;
     ty_text html = {0}, command = {0};
@@ -281,7 +281,7 @@ exit_code cmd_report(const cli_options *options)
 {
     exit_code code = EXIT_DONE;
     ty_error error = {0};
-    findings f[MOST_PLANS] = {0};
+    plan_results f[MOST_PLANS] = {0};
     report_files files = {0};
 
     if (options->output == NULL)
@@ -295,6 +295,6 @@ exit_code cmd_report(const cli_options *options)
         ty_json_free(files.parsed[i]);
     ty_json_free(files.other_score);
     for (int i = 0; i < MOST_PLANS; i++)
-        findings_clear(&f[i]);
+        plan_results_clear(&f[i]);
     return code;
 }

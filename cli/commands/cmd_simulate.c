@@ -23,7 +23,7 @@ typedef struct simulation {
     uint32_t other_device;
     double alone_s, other_s; /* step time of the plan alone, and with the other job */
     bool has_faults;
-    ty_outlook faults;
+    ty_forecast faults;
 } simulation;
 
 static void simulation_clear(simulation *s)
@@ -34,7 +34,7 @@ static void simulation_clear(simulation *s)
     ty_timeline_free(s->timeline);
     ty_timeline_free(s->devices);
     ty_free(s->busy);
-    ty_outlook_clear(&s->faults);
+    ty_forecast_clear(&s->faults);
     ty_plan_inputs_clear(&s->inputs);
     ty_plan_inputs_clear(&s->other);
 }
@@ -247,7 +247,7 @@ static void write_more(const simulation *s, ty_json_writer *writer)
         ty_json_put_number(writer, "p95_step_time_s", percentile(s, 0.95));
     }
     if (s->has_faults)
-        ty_outlook_to_json(&s->faults, writer);
+        ty_forecast_to_json(&s->faults, writer);
     if (s->other.plan != NULL) {
         ty_json_open(writer, "beside", '{');
         ty_json_put_string(writer, "workload", s->other.plan->workload->name);
@@ -277,18 +277,18 @@ static void show_disturbed(void *context, ty_json_writer *writer, ty_text *text)
                      s->other.plan->workload->name, s->other_s, s->alone_s);
     simulation_details_show(&s->details, &s->inputs, NULL, text);
     if (s->has_faults)
-        outlook_print(&s->faults, text);
+        forecast_print(&s->faults, text);
 }
 
 static ty_status endure(const cli_options *options, simulation *s, ty_error *error)
 {
-    ty_outlook_question question;
+    ty_forecast_question question;
     ty_status status = TY_OK;
     ty_arena *texts = ty_arena_new();
 
     TY_TRY(ty_check_memory(texts != NULL, error));
     TY_CHECK(faults_read(options, s->inputs.cluster, texts, &question, error), status, done);
-    status = ty_outlook_find(&s->inputs, &s->how, s->step_time_s, &question, &s->faults, error);
+    status = ty_forecast_find(&s->inputs, &s->how, s->step_time_s, &question, &s->faults, error);
 done:
     ty_arena_free(texts);
     return status;

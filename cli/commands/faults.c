@@ -107,7 +107,7 @@ static ty_status read_part(const ty_cluster *cluster, char *word, ty_fault *faul
 }
 
 static ty_status read_fault(const ty_cluster *cluster, ty_arena *names, char *word,
-                            ty_fault *faults, ty_outlook_question *out, ty_error *error)
+                            ty_fault *faults, ty_forecast_question *out, ty_error *error)
 {
     ty_fault *fault = &faults[out->fault_count];
     char *at = strrchr(word, '@');
@@ -143,13 +143,13 @@ static ty_status read_time(const char *name, const char *text, double *seconds, 
 }
 
 ty_status faults_read(const cli_options *options, const ty_cluster *cluster, ty_arena *texts,
-                      ty_outlook_question *out, ty_error *error)
+                      ty_forecast_question *out, ty_error *error)
 {
     const char *list = options->failures;
     char word[WORD_SIZE];
     ty_fault *faults = ty_arena_alloc(texts, MOST_FAULTS + 1, sizeof *faults);
 
-    *out = ty_outlook_question_default();
+    *out = ty_forecast_question_default();
     out->is_elastic = options->elastic;
     out->seeds = (uint32_t)options->seeds;
     out->seed = options->seed;
@@ -169,7 +169,7 @@ ty_status faults_read(const cli_options *options, const ty_cluster *cluster, ty_
 
 /* ---- Showing ------------------------------------------------------------------------------- */
 
-void outlook_print(const ty_outlook *o, ty_text *text)
+void forecast_print(const ty_forecast *o, ty_text *text)
 {
     const ty_endurance *e = &o->endurance;
     const double percent = 100.0 / o->question.horizon_s;

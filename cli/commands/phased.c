@@ -387,7 +387,7 @@ exit_code phased_run(const cli_options *options)
 static ty_status compare_phase(const ty_phased_plan *plan, ty_phased_run *run, uint32_t p,
                                ty_text *text, ty_json_writer *writer, ty_error *error)
 {
-    findings f = {0};
+    plan_results f = {0};
     ty_plan *own = NULL;
     ty_digest digest;
     char size[SIZE_TEXT];
@@ -406,7 +406,7 @@ static ty_status compare_phase(const ty_phased_plan *plan, ty_phased_run *run, u
     }
     TY_CHECK(ty_timeline_check(f.inputs.plan, f.inputs.program, f.run->timeline, "run", error),
              status, done);
-    TY_CHECK(findings_make(&f, error), status, done);
+    TY_CHECK(plan_results_make(&f, error), status, done);
     f.comparison->target = (ty_target_comparison){0}; /* belongs to all phases */
     ty_text_addf(text, "%sphase %u: %u steps in batches of %u", p > 0 ? "\n" : "", p + 1,
                  plan->steps[p], f.inputs.plan->global_batch);
@@ -416,7 +416,7 @@ static ty_status compare_phase(const ty_phased_plan *plan, ty_phased_run *run, u
     ty_print_comparison(f.inputs.plan, f.comparison, text);
     ty_comparison_to_json(f.inputs.plan, f.comparison, writer, NULL);
 done:
-    findings_clear(&f);
+    plan_results_clear(&f);
     return status;
 }
 

@@ -383,6 +383,7 @@ exit_code cmd_config(const cli_options *options)
     }
     list_close(options->json, &w);
     if (text.length == 0 && !options->quiet)
-        tell("trainyard: no settings: no file of defaults has any (see trainyard help config)");
+        print_stderr(
+            "trainyard: no settings: no file of defaults has any (see trainyard help config)");
     return print_text(&text);
 }

@@ -198,7 +198,7 @@ static double host_rate(const ty_storage *level, double sample_bytes)
 }
 
 /* Shares of the samples by level. */
-static ty_status divide(const ty_input_question *q, ty_input_outlook *out, ty_error *error)
+static ty_status divide(const ty_input_question *q, ty_input_forecast *out, ty_error *error)
 {
     const double data =
         q->input.shuffle == TY_SHUFFLE_HOST ? q->input.data_bytes / q->hosts : q->input.data_bytes;
@@ -220,9 +220,9 @@ static ty_status divide(const ty_input_question *q, ty_input_outlook *out, ty_er
     return TY_OK;
 }
 
-ty_status ty_input_rate(const ty_input_question *q, ty_input_outlook *out, ty_error *error)
+ty_status ty_input_rate(const ty_input_question *q, ty_input_forecast *out, ty_error *error)
 {
-    ty_input_outlook result = {0};
+    ty_input_forecast result = {0};
     double longest_s = 0;
 
     TY_TRY(check(q, error));

@@ -34,8 +34,8 @@ const char *ty_table_shard_name(ty_table_shard shard)
     return (unsigned)shard < TY_TABLE_SHARD_COUNT ? names[shard] : "unknown";
 }
 
-const char *ty_uneven_name(ty_uneven_kind kind)
+const char *ty_imbalance_name(ty_imbalance_kind kind)
 {
-    static const char *const names[TY_UNEVEN_COUNT] = {"global_batch", "blocks"};
-    return (unsigned)kind < TY_UNEVEN_COUNT ? names[kind] : "unknown";
+    static const char *const names[TY_IMBALANCE_COUNT] = {"global_batch", "blocks"};
+    return (unsigned)kind < TY_IMBALANCE_COUNT ? names[kind] : "unknown";
 }

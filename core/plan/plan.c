@@ -630,7 +630,7 @@ bool ty_plan_memory_peak(const ty_plan *plan, ty_memory_peak *out)
     return true;
 }
 
-ty_status ty_plan_input(const ty_plan *plan, ty_input_outlook *out, ty_error *error)
+ty_status ty_plan_input(const ty_plan *plan, ty_input_forecast *out, ty_error *error)
 {
     const ty_plan_stage *first = &plan->stages[0];
     const uint32_t levels = plan->cluster == NULL ? 0 : ty_cluster_storage_count(plan->cluster);
@@ -640,7 +640,7 @@ ty_status ty_plan_input(const ty_plan *plan, ty_input_outlook *out, ty_error *er
                            .sample_bytes = (double)plan->workload->sample_bytes,
                            .readers = first->replicas * ty_plan_replica_ranks(plan)};
 
-    *out = (ty_input_outlook){.samples_per_s = HUGE_VAL};
+    *out = (ty_input_forecast){.samples_per_s = HUGE_VAL};
     if (plan->cluster == NULL || (levels == 0 && !(plan->input.decode_samples_per_s > 0)))
         return TY_OK;
     if (levels > 0)

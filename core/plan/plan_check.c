@@ -465,15 +465,15 @@ static ty_status check_answer(const checker *c)
                                 "/outside_measurements: found steps of %g s to %g s, expected a "
                                 "finite number >= 0 and one that is no less",
                                 p->least_step_time_s, p->most_step_time_s);
-    for (int kind = 0; kind < TY_UNEVEN_COUNT; kind++) {
-        const ty_uneven *uneven = &p->uneven[kind];
+    for (int kind = 0; kind < TY_IMBALANCE_COUNT; kind++) {
+        const ty_imbalance *uneven = &p->uneven[kind];
         if (uneven->better_count > sizeof uneven->better / sizeof uneven->better[0] ||
             !(uneven->lost_share >= 0 && uneven->lost_share <= 1))
             return ty_plan_complain(c,
                                     "/divides_badly/%s: found %u better and a share of %g, "
                                     "expected at most %zu, 0 to 1",
-                                    ty_uneven_name((ty_uneven_kind)kind), uneven->better_count,
-                                    uneven->lost_share,
+                                    ty_imbalance_name((ty_imbalance_kind)kind),
+                                    uneven->better_count, uneven->lost_share,
                                     sizeof uneven->better / sizeof uneven->better[0]);
     }
     TY_TRY(check_summary(c, "prediction", &p->prediction));

@@ -244,19 +244,19 @@ static bool has_prediction(const void *plan)
 
 static bool is_uneven(const void *plan)
 {
-    const ty_uneven *uneven = ((const ty_plan *)plan)->uneven;
+    const ty_imbalance *uneven = ((const ty_plan *)plan)->uneven;
 
     return uneven[TY_UNEVEN_BATCH].count > 0 || uneven[TY_UNEVEN_BLOCKS].count > 0;
 }
 
 static bool is_batch_uneven(const void *uneven)
 {
-    return ((const ty_uneven *)uneven)[TY_UNEVEN_BATCH].count > 0;
+    return ((const ty_imbalance *)uneven)[TY_UNEVEN_BATCH].count > 0;
 }
 
 static bool is_blocks_uneven(const void *uneven)
 {
-    return ((const ty_uneven *)uneven)[TY_UNEVEN_BLOCKS].count > 0;
+    return ((const ty_imbalance *)uneven)[TY_UNEVEN_BLOCKS].count > 0;
 }
 
 static bool has_searched(const void *record)
@@ -301,7 +301,7 @@ typedef struct better {
     uint32_t count;
     double samples_per_s;
 } better;
-_Static_assert(sizeof(better) == sizeof((ty_uneven *)NULL)->better[0], "a row of ty_uneven");
+_Static_assert(sizeof(better) == sizeof((ty_imbalance *)NULL)->better[0], "a row of ty_uneven");
 
 static const json_field better_fields[] = {
     {"count", JSON_UINT32, JSON_AT(better, count), 1, UINT32_MAX},
@@ -309,23 +309,24 @@ static const json_field better_fields[] = {
 };
 static const json_record better_record = JSON_FLAT_RECORD(better, better_fields);
 
-enum { MOST_BETTER = sizeof((ty_uneven *)NULL)->better / sizeof(better) };
+enum { MOST_BETTER = sizeof((ty_imbalance *)NULL)->better / sizeof(better) };
 static const json_field uneven_fields[] = {
-    {"count", JSON_UINT32, JSON_AT(ty_uneven, count), 1, UINT32_MAX},
-    {"parts", JSON_UINT32, JSON_AT(ty_uneven, parts), 1, UINT32_MAX},
-    {"lost_share", JSON_NUMBER, JSON_AT(ty_uneven, lost_share), 0, 1},
-    {"better", JSON_HERE, JSON_AT(ty_uneven, better), 0, MOST_BETTER, .of = &better_record,
-     .count_at = offsetof(ty_uneven, better_count)},
+    {"count", JSON_UINT32, JSON_AT(ty_imbalance, count), 1, UINT32_MAX},
+    {"parts", JSON_UINT32, JSON_AT(ty_imbalance, parts), 1, UINT32_MAX},
+    {"lost_share", JSON_NUMBER, JSON_AT(ty_imbalance, lost_share), 0, 1},
+    {"better", JSON_HERE, JSON_AT(ty_imbalance, better), 0, MOST_BETTER, .of = &better_record,
+     .count_at = offsetof(ty_imbalance, better_count)},
 };
-static const json_record uneven_record = JSON_RECORD(ty_uneven, uneven_fields);
+static const json_record uneven_record = JSON_RECORD(ty_imbalance, uneven_fields);
 
 static const json_field unevens_fields[] = {
-    {"global_batch", JSON_STRUCT, .at = TY_UNEVEN_BATCH * sizeof(ty_uneven), .of = &uneven_record,
-     .is_optional = true, .is_said = is_batch_uneven},
-    {"blocks", JSON_STRUCT, .at = TY_UNEVEN_BLOCKS * sizeof(ty_uneven), .of = &uneven_record,
+    {"global_batch", JSON_STRUCT, .at = TY_UNEVEN_BATCH * sizeof(ty_imbalance),
+     .of = &uneven_record, .is_optional = true, .is_said = is_batch_uneven},
+    {"blocks", JSON_STRUCT, .at = TY_UNEVEN_BLOCKS * sizeof(ty_imbalance), .of = &uneven_record,
      .is_optional = true, .is_said = is_blocks_uneven},
 };
-static const json_record unevens_record = JSON_RECORD(ty_uneven[TY_UNEVEN_COUNT], unevens_fields);
+static const json_record unevens_record =
+    JSON_RECORD(ty_imbalance[TY_IMBALANCE_COUNT], unevens_fields);
 
 #define COST(name, most)                                                                           \
     {                                                                                              \

@@ -293,7 +293,7 @@ static void charge_replica(view *v, uint32_t stage, uint32_t replica, uint32_t s
 /* The plan's input bound is known before a run. */
 static const char *input_label(const ty_plan *plan, char *room, size_t size)
 {
-    ty_input_outlook input = {0};
+    ty_input_forecast input = {0};
 
     if (ty_plan_input(plan, &input, NULL) != TY_OK || input.bound_by == NULL)
         return "input";

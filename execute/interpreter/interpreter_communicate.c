@@ -179,14 +179,14 @@ static void rest_at_bell(ty_interpreter *in, uint32_t seen, long delay)
                      is_told(in) ? UNTIL_RUNG_NS : ty_transport_told_ns(transport, 0, delay));
 }
 
-typedef struct glance { /* counters before a poll */
+typedef struct polled_state { /* counters before a poll */
     uint64_t generation;
     uint32_t bell;
-} glance;
+} polled_state;
 
 /* Sleeps until the compute thread ended an instruction or has none to run, or a message rings; or
  * briefly if messages in flight do not ring. */
-static void rest(ty_interpreter *in, const glance *seen, ty_backoff *backoff)
+static void rest(ty_interpreter *in, const polled_state *seen, ty_backoff *backoff)
 {
     bool is_under_way = interpreter_messages_are_under_way(in) ||
                         interpreter_exchange_is_under_way(in) || in->control_running != NULL;
@@ -215,7 +215,7 @@ static void rest(ty_interpreter *in, const glance *seen, ty_backoff *backoff)
         rest_at_bell(in, seen->bell, delay);
 }
 
-static bool look(ty_interpreter *in, glance *seen)
+static bool poll_state(ty_interpreter *in, polled_state *seen)
 {
     bool must_go_on;
 
@@ -260,14 +260,14 @@ ty_status interpreter_communicate(ty_interpreter *in, ty_error *error)
 {
     const uint64_t shortest_ns = 100000; /* shortest slice that the scheduler grants */
     ty_backoff backoff = {0};
-    glance seen = {0};
+    polled_state seen = {0};
     ty_status status = TY_OK;
 
 #ifdef __linux__
     prctl(PR_SET_TIMERSLACK, 1000UL); /* short sleeps are else lengthened by 50 microseconds */
 #endif
     slices_ask(in, shortest_ns);
-    while (look(in, &seen)) {
+    while (poll_state(in, &seen)) {
         bool is_moved = false;
 
         if (in->link != NULL && in->link->advance != NULL)

@@ -297,8 +297,8 @@ cleanup:
     return status;
 }
 
-ty_status ty_servers_tell(const ty_plan *plan, ty_transport *transport, uint32_t first,
-                          uint32_t end, ty_error *error)
+ty_status ty_servers_notify(const ty_plan *plan, ty_transport *transport, uint32_t first,
+                            uint32_t end, ty_error *error)
 {
     const order steps = {first, end};
     ty_status status = TY_OK;

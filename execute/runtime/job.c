@@ -110,7 +110,7 @@ static bool diverges(const training *t, uint32_t done)
            losses[done - 1] > DIVERGED * losses[0];
 }
 
-static void diverges_tell(training *t, uint32_t done, double loss)
+static void divergence_report(training *t, uint32_t done, double loss)
 {
     if (t->is_warned || !diverges(t, done))
         return;
@@ -132,7 +132,7 @@ static void on_step(void *context, uint32_t steps_done, double loss)
 
     if (t->transport->rank != 0)
         return;
-    diverges_tell(t, steps_done, loss);
+    divergence_report(t, steps_done, loss);
     rate = seconds > 0 ? (double)(steps_done - t->start) * t->job->plan->global_batch / seconds : 0;
     if (t->job->instruction_s != NULL)
         snprintf(note, sizeof note, "%.0f samples/s", rate);
@@ -413,7 +413,7 @@ static ty_status train(training *t, ty_error *error)
         uint32_t end = stretch_end(job, done);
 
         if (t->transport->rank == 0)
-            TY_CHECK(ty_servers_tell(job->plan, t->transport, done, end, error), status, done);
+            TY_CHECK(ty_servers_notify(job->plan, t->transport, done, end, error), status, done);
         t->stretch_started_s = ty_now_s();
         status = ty_interpreter_run(t->interpreter, end, error);
         t->run->wall_s += ty_now_s() - t->stretch_started_s;
@@ -456,7 +456,7 @@ static ty_status skipped_sum(training *t, ty_error *error)
                              error);
 }
 
-static void skipped_tell(const training *t)
+static void skipped_report(const training *t)
 {
     const char *first = NULL;
     FILE *to = t->transport->rank == 0 ? t->options->progress : NULL;
@@ -469,7 +469,7 @@ static void skipped_tell(const training *t)
     fputc('\n', to);
 }
 
-static void weights_tell(const training *t)
+static void weights_report(const training *t)
 {
     FILE *to = t->transport->rank == 0 ? t->options->progress : NULL;
     uint32_t layers, fresh;
@@ -581,7 +581,7 @@ static ty_status servers_dismiss(const training *t, ty_status status, ty_error *
         return status;
     if (status != TY_OK)
         error = NULL; /* it has the earlier failure */
-    const ty_status told = ty_servers_tell(t->job->plan, t->transport, 0, 0, error);
+    const ty_status told = ty_servers_notify(t->job->plan, t->transport, 0, 0, error);
     return status != TY_OK ? status : told;
 }
 
@@ -609,7 +609,7 @@ static ty_status train_job(const ty_job *job, ty_transport *transport,
         status = give_again(&t, error);
         goto cleanup;
     }
-    weights_tell(&t);
+    weights_report(&t);
     ty_progress_start(&t.progress, transport->rank == 0 ? options->progress : NULL, "training",
                       job->steps, "steps");
     TY_CHECK(ty_results_clock(transport, &t.origin_s, error), status, broken);
@@ -625,7 +625,7 @@ static ty_status train_job(const ty_job *job, ty_transport *transport,
     }
     TY_CHECK(skipped_sum(&t, error), status, broken);
     progress_end(&t);
-    skipped_tell(&t);
+    skipped_report(&t);
     status = result_make(&t, false, error);
     goto cleanup;
 

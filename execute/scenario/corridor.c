@@ -6,8 +6,8 @@
 #include <math.h>
 
 static const double half_width = 1.0;
-static const double farthest = 4.0;  /* distance that it sees */
-static const double look_step = 0.1; /* along a ray */
+static const double farthest = 4.0; /* distance that it sees */
+static const double ray_step = 0.1; /* along a ray */
 static const double first_x = -5.0, point_distance = 0.04;
 
 /* Bends of 12 to 20 and of 6 to 10, the longer ones wider; it starts along x. */
@@ -48,19 +48,19 @@ static bool is_wall(const corridor *c, double x, double y)
     return fabs(y - middle_at(c, x)) >= half_width;
 }
 
-void corridor_look(const corridor *c, float *rays)
+void corridor_observe(const corridor *c, float *rays)
 {
     const double side = acos(0.5); /* 60 degrees */
 
     for (uint32_t r = 0; r < CORRIDOR_RAYS; r++) {
         const double angle = c->heading - side + 2 * side * r / (CORRIDOR_RAYS - 1);
-        const double dx = cos(angle) * look_step, dy = sin(angle) * look_step;
-        const uint32_t most = (uint32_t)(farthest / look_step + 0.5);
+        const double dx = cos(angle) * ray_step, dy = sin(angle) * ray_step;
+        const uint32_t most = (uint32_t)(farthest / ray_step + 0.5);
         uint32_t n = 1;
 
         while (n < most && !is_wall(c, c->x + n * dx, c->y + n * dy))
             n++;
-        rays[r] = (float)(n * look_step / farthest);
+        rays[r] = (float)(n * ray_step / farthest);
     }
 }
 
@@ -110,7 +110,7 @@ static void drive(uint64_t seed, unsigned char *inputs, unsigned char *labels)
         const bool wanders = step % WANDER_EVERY < WANDER_STEPS;
         const uint64_t wish = dataset_hash(seed, step / WANDER_EVERY) % CORRIDOR_ACTIONS;
 
-        corridor_look(&c, rays);
+        corridor_observe(&c, rays);
         for (uint32_t r = 0; r < CORRIDOR_RAYS; r++)
             inputs[step * CORRIDOR_RAYS + r] = (unsigned char)(rays[r] * 255.0f + 0.5f);
         labels[step] = (unsigned char)steered(rays);

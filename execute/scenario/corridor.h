@@ -35,7 +35,7 @@ typedef struct corridor {
 
 void corridor_begin(corridor *c, uint64_t seed);
 /** @param rays [out] [CORRIDOR_RAYS], each 0 to 1 */
-void corridor_look(const corridor *c, float *rays);
+void corridor_observe(const corridor *c, float *rays);
 /** @param action 0, 1 or 2: to the right, straight on, to the left */
 void corridor_step(corridor *c, uint32_t action);
 /** Score of the steps so far: at most 1. */

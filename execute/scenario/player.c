@@ -97,13 +97,13 @@ void player_close(player *p)
     ty_free(p->robots);
 }
 
-ty_status player_look(const player *p, const float **scores, ty_error *error)
+ty_status player_observe(const player *p, const float **scores, ty_error *error)
 {
     float *input = p->backend->input(p->device, 0);
     ty_status status;
 
     for (uint32_t e = 0; e < p->count; e++)
-        corridor_look(&p->robots[e], input + (size_t)e * CORRIDOR_RAYS);
+        corridor_observe(&p->robots[e], input + (size_t)e * CORRIDOR_RAYS);
     status = p->backend->forward(p->device, 0, 0, p->policy->layer_count - 1, error);
     *scores = p->backend->output(p->device, 0);
     return status;
@@ -123,7 +123,7 @@ ty_status player_run(const player *p, ty_error *error)
     const float *scores = NULL;
 
     for (uint32_t t = 0; t < p->steps; t++) {
-        const ty_status status = player_look(p, &scores, error);
+        const ty_status status = player_observe(p, &scores, error);
 
         if (status != TY_OK)
             return status;

@@ -98,7 +98,7 @@ static ty_status episodes_play(const player *p, uint64_t seed, uint32_t step, ui
     for (uint32_t e = 0; e < p->count; e++)
         corridor_begin(&p->robots[e], episode_corridor(seed, step, first + e));
     for (uint32_t t = 0; t < out->steps; t++) {
-        const ty_status status = player_look(p, &scores, error);
+        const ty_status status = player_observe(p, &scores, error);
 
         if (status != TY_OK)
             return status;

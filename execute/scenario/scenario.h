@@ -31,7 +31,7 @@ ty_status player_open(const ty_device_backend *backend, ty_stage_options options
                       ty_error *error) TY_MUST_CHECK;
 void player_close(player *player);
 /** One pass of the policy over each robot's view. @param scores [out] [count][actions] */
-ty_status player_look(const player *player, const float **scores, ty_error *error) TY_MUST_CHECK;
+ty_status player_observe(const player *player, const float **scores, ty_error *error) TY_MUST_CHECK;
 uint32_t player_likeliest(const float *scores);
 /** Runs robots that have begun to the end of their episodes, with the most likely action each time.
  */

@@ -143,7 +143,7 @@ static ty_status sections_find(ty_interpreter *in, sections *s, ty_error *error)
 }
 
 /* A section's data in host memory; the caller frees `*owned`. */
-static ty_status section_look(const sections *s, const section *from, const void **out,
+static ty_status section_find(const sections *s, const section *from, const void **out,
                               void **owned, ty_error *error)
 {
     *out = from->data;
@@ -175,7 +175,7 @@ static ty_status weights_check(const sections *s, uint32_t step, ty_error *error
 
         if (!from->is_weights)
             continue;
-        status = section_look(s, from, &weights, &owned, error);
+        status = section_find(s, from, &weights, &owned, error);
         if (status == TY_OK && !are_finite(weights, from->bytes / sizeof(float)))
             status = ty_fail(error, TY_EBACKEND,
                              "after step %u weights are no longer finite numbers; no checkpoint "
@@ -229,7 +229,7 @@ static ty_status section_write(FILE *file, const sections *s, const section *fro
 
     memset(&head, 0, sizeof head); /* padding is written to the file, too */
     head.bytes = from->bytes;
-    status = section_look(s, from, &data, &owned, error);
+    status = section_find(s, from, &data, &owned, error);
 
     if (status == TY_OK) {
         head.digest = ty_digest_of(data, from->bytes);

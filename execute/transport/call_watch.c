@@ -53,7 +53,7 @@ static bool is_closing(ty_call_watch *watch)
     return is;
 }
 
-static void *look(void *argument)
+static void *watch_main(void *argument)
 {
     ty_call_watch *watch = argument;
     uint64_t seen = 0;
@@ -97,7 +97,7 @@ ty_status ty_call_watch_open(double patience_s, const char *complaint, ty_call_w
     pthread_condattr_destroy(&steady);
     sigfillset(&all); /* other threads handle signals */
     pthread_sigmask(SIG_SETMASK, &all, &before);
-    code = pthread_create(&watch->thread, NULL, look, watch);
+    code = pthread_create(&watch->thread, NULL, watch_main, watch);
     pthread_sigmask(SIG_SETMASK, &before, NULL);
     if (code != 0) {
         pthread_cond_destroy(&watch->closing);

@@ -139,7 +139,7 @@ typedef struct exchange {
 } exchange;
 
 /* Whether all are done. On failure `failed` has the other rank. */
-static ty_status exchange_look(const exchange *e, bool *is_done, uint32_t *failed, ty_error *error)
+static ty_status exchange_poll(const exchange *e, bool *is_done, uint32_t *failed, ty_error *error)
 {
     const uint32_t size = e->transport->size;
 
@@ -186,7 +186,7 @@ static ty_status exchange_run(const exchange *e, uint64_t bytes, const unsigned 
                 t->send(t, r, e->tag, to + r * step, bytes, &e->requests[t->size + r], &reason);
     }
     while (status == TY_OK && !is_done) {
-        status = exchange_look(e, &is_done, &failed, &reason);
+        status = exchange_poll(e, &is_done, &failed, &reason);
         if (status == TY_OK && !is_done && ty_now_s() > e->until_s)
             status =
                 ty_fail(&reason, TY_EBACKEND, "it said nothing for %.0f s", ty_now_s() - begun_s);

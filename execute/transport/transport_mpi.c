@@ -23,7 +23,7 @@ typedef struct message {
     int path; /* REQUEST_MPI */
     int piece_count;
     uint32_t inbox;
-    bool is_looked_for; /* an earlier poll did not find it */
+    bool was_polled; /* an earlier poll did not find it */
     MPI_Request pieces[];
 } message;
 
@@ -148,7 +148,7 @@ static void message_found(const ty_transport *transport, const message *own)
 {
     const mpi_state *state = transport->state;
 
-    if (own->is_looked_for && state->sockets != NULL && !state->is_sharing)
+    if (own->was_polled && state->sockets != NULL && !state->is_sharing)
         ty_socket_bell_found(state->sockets, own->inbox);
 }
 
@@ -173,7 +173,7 @@ static ty_status mpi_test(ty_transport *transport, ty_request *request, bool *is
         message_found(transport, own);
         ty_free(own);
     } else {
-        own->is_looked_for = true;
+        own->was_polled = true;
     }
     return TY_OK;
 }

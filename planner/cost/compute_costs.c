@@ -590,7 +590,7 @@ ty_status ty_cost_load(ty_costing *costing, const ty_instruction *instruction,
                                                : costing->plan->workload->input_s_per_sample *
                                                      costing->plan->micro_batch_size;
 
-    ty_input_outlook input = {.samples_per_s = HUGE_VAL};
+    ty_input_forecast input = {.samples_per_s = HUGE_VAL};
     double samples, own_s, seconds;
 
     if (instruction->stream == TY_STREAM_COMPUTE)

@@ -264,8 +264,8 @@ static void slow_down(ty_instruction_cost *cost, double crowd)
 
 /* The network of the TP, CP or EP group of `replica_rank`; stored if it is narrower than the
  * narrowest so far. */
-static ty_status look_at_parallel(ty_costing *costing, ty_parallelism kind, const uint32_t *replica,
-                                  uint32_t replica_rank)
+static ty_status price_parallel(ty_costing *costing, ty_parallelism kind, const uint32_t *replica,
+                                uint32_t replica_rank)
 {
     const uint32_t count = ty_plan_parallel_size(costing->plan, kind);
     const ty_group_network **narrowest = &costing->stage.parallel[kind], *found;
@@ -294,8 +294,8 @@ static ty_status find_parallel(ty_costing *costing, ty_parallelism kind)
     for (uint32_t q = 0; q < planned->replicas; q++)
         for (uint32_t replica_rank = 0; replica_rank < width; replica_rank++)
             if (ty_plan_rank_along(plan, kind, replica_rank, 0) == replica_rank)
-                TY_TRY(look_at_parallel(costing, kind, &planned->devices[(size_t)q * width],
-                                        replica_rank));
+                TY_TRY(price_parallel(costing, kind, &planned->devices[(size_t)q * width],
+                                      replica_rank));
     return crowd_of_parallel(costing, kind, &costing->stage.parallel_crowds[kind]);
 }
 

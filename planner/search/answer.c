@@ -101,8 +101,8 @@ static void drop_candidate(ty_plan *plan, uint32_t i)
 }
 
 /* Pipelines that differ only in their cuts name these. */
-static ty_status tell_apart(const search_question *q, const candidate_list *list, ty_plan *plan,
-                            ty_error *error)
+static ty_status distinguish(const search_question *q, const candidate_list *list, ty_plan *plan,
+                             ty_error *error)
 {
     const uint32_t count = plan->candidate_count;
     named_row *rows = ty_alloc(count, sizeof *rows);
@@ -206,7 +206,7 @@ static ty_status add_candidates(const search_question *q, const candidate_list *
         row->simulated_step_time_s = c->simulation.step_time_s;
         row->peak_memory_bytes = c->peak_memory_bytes;
     }
-    return tell_apart(q, list, plan, error);
+    return distinguish(q, list, plan, error);
 }
 
 /* The step time with one end of the range of costs that were not measured. */
@@ -309,8 +309,8 @@ double ty_least_devices(const ty_workload *w, const ty_cluster *cluster, const t
 }
 
 /* Constraints that no other partition changes. Suggestions are computed on request
- * (ty_question_remedy). */
-static void tell_state(const search_question *q, ty_text *text)
+ * (ty_question_suggestion). */
+static void describe_state(const search_question *q, ty_text *text)
 {
     double state;
     const double devices =
@@ -346,7 +346,7 @@ ty_status ty_answer_refuse(const search_question *q, const candidate_list *list,
     TY_TRY(ty_candidate_name(q, least, true, &name, error));
     ty_format_memory((double)least->missing_bytes, missing);
     ty_format_memory((double)least->peak_memory_bytes, need);
-    tell_state(q, &state);
+    describe_state(q, &state);
     status = ty_text_check(&state, error);
     if (status == TY_OK)
         status =

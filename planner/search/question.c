@@ -509,13 +509,14 @@ static ty_status replicate(search_question *q, ty_error *error)
         const uint32_t ranks = q->device_count / q->stage_replica_count,
                        pp = stages > 0 ? stages : 1;
         const uint64_t needed = (uint64_t)ranks * pp * replicas;
-        char remedy[48] = "";
+        char suggestion[48] = "";
         if (needed < q->device_count)
-            snprintf(remedy, sizeof remedy, ": add devices=%llu", (unsigned long long)needed);
+            snprintf(suggestion, sizeof suggestion, ": add devices=%llu",
+                     (unsigned long long)needed);
         return ty_fail(error, TY_EINVAL,
                        "--fix dp=%u needs %llu devices (tp x cp x ep %u, pp %u), and %s has %u%s",
                        replicas, (unsigned long long)needed, ranks, pp, ty_cluster_name(q->cluster),
-                       q->device_count, remedy);
+                       q->device_count, suggestion);
     }
     if (stages > TY_MAX_STAGES)
         return ty_fail(error, TY_EINVAL, "%u pipeline stages were asked for, expected at most %d",

@@ -413,7 +413,7 @@ static ty_status enumerate_ranks(search *s, const ty_plan_dimensions *dimensions
 }
 
 /* All candidates of the current question. */
-static ty_status look(search *s, bool may_have_ranks, ty_error *error)
+static ty_status search_candidates(search *s, bool may_have_ranks, ty_error *error)
 {
     TY_TRY(ty_candidates_enumerate(s->q, &s->list, error));
     if (may_have_ranks) {
@@ -435,7 +435,7 @@ static bool has_found(const search *s)
  * best so far. */
 #define MOST_WALKED 1500000
 /* Number of best layouts to try with other partitions, compressors and buckets. */
-#define PLANTED 4
+#define MOST_FIXED_LAYOUTS 4
 /* Equal stages of a layout need cuts near those of an equal partition, to a fraction of a stage. */
 #define CUTS_PER_CHUNK 4
 
@@ -490,7 +490,7 @@ static ty_status estimate_layouts(search *s, ty_layouts *layouts, ty_error *erro
 }
 
 /* Makes a layout's question the current one. */
-static ty_status plant(search_question *q, const candidate *c, ty_error *error)
+static ty_status fix_layout(search_question *q, const candidate *c, ty_error *error)
 {
     const uint32_t virtual_stages = at_least_one(c->dimensions.virtual_stages);
     ty_status status;
@@ -530,16 +530,17 @@ static void drop_repetitions(candidate_list *list, uint32_t first)
 }
 
 /* The best layouts with all other choices of a plan. */
-static ty_status plant_best(search *s, ty_error *error)
+static ty_status search_best_layouts(search *s, ty_error *error)
 {
     const uint32_t judged = s->list.count;
-    search_question planted = *s->q; /* borrows from the current one, except the cuts */
-    candidate best[PLANTED];
+    search_question fixed = *s->q; /* borrows from the current one, except the cuts */
+    candidate best[MOST_FIXED_LAYOUTS];
     uint32_t count = 0;
     ty_status status = TY_OK;
 
     qsort(s->list.items, judged, sizeof *s->list.items, by_outcome);
-    for (uint32_t i = 0; i < judged && count < PLANTED && order_of(&s->list.items[i]) <= 1; i++) {
+    for (uint32_t i = 0;
+         i < judged && count < MOST_FIXED_LAYOUTS && order_of(&s->list.items[i]) <= 1; i++) {
         bool is_taken = false;
         for (uint32_t k = 0; k < count; k++)
             is_taken = is_taken || is_same_layout(&best[k], &s->list.items[i]);
@@ -547,14 +548,14 @@ static ty_status plant_best(search *s, ty_error *error)
             best[count++] = s->list.items[i];
     }
     TY_TRY(ty_check_memory(
-        (planted.cuts = ty_alloc(s->q->all_cut_count + 1, sizeof *planted.cuts)) != NULL, error));
+        (fixed.cuts = ty_alloc(s->q->all_cut_count + 1, sizeof *fixed.cuts)) != NULL, error));
     for (uint32_t i = 0; i < count; i++) {
-        TY_CHECK(plant(&planted, &best[i], error), status, done);
-        TY_CHECK(ty_candidates_enumerate(&planted, &s->list, error), status, done);
+        TY_CHECK(fix_layout(&fixed, &best[i], error), status, done);
+        TY_CHECK(ty_candidates_enumerate(&fixed, &s->list, error), status, done);
     }
     drop_repetitions(&s->list, judged);
 done:
-    ty_free(planted.cuts);
+    ty_free(fixed.cuts);
     return status;
 }
 
@@ -606,7 +607,7 @@ static ty_status add_alternatives(search *s, ty_layouts *layouts, ty_error *erro
     return TY_OK;
 }
 
-static ty_status look_at_layouts(search *s, bool *has_layouts, ty_error *error)
+static ty_status search_layouts(search *s, bool *has_layouts, ty_error *error)
 {
     ty_layouts *layouts = NULL;
     uint64_t count = 0;
@@ -624,7 +625,7 @@ static ty_status look_at_layouts(search *s, bool *has_layouts, ty_error *error)
         goto done;
     TY_CHECK(estimate_layouts(s, layouts, error), status, done);
     if (has_found(s)) {
-        TY_CHECK(plant_best(s, error), status, done);
+        TY_CHECK(search_best_layouts(s, error), status, done);
     } else if (s->is_beside) {
         goto done;
     } else {
@@ -644,7 +645,7 @@ done:
 
 /* Tries TP, CP, EP, ZeRO and recomputation, the cheapest first. Earlier candidates stay in the
  * list: they did not fit. */
-static ty_status look_further(search *s, search_question *q, ty_error *error)
+static ty_status search_more(search *s, search_question *q, ty_error *error)
 {
     ty_plan_dimensions dimensions[TY_MOST_DIMENSIONS];
     const uint32_t count = ty_dimensions_propose(q, dimensions);
@@ -652,14 +653,14 @@ static ty_status look_further(search *s, search_question *q, ty_error *error)
     q->is_short_of_memory = true;
     for (uint32_t i = 0; i < count && !has_found(s); i++) {
         TY_TRY(ty_search_question_divide(q, &dimensions[i], error));
-        TY_TRY(look(s, false, error));
+        TY_TRY(search_candidates(s, false, error));
     }
     return TY_OK;
 }
 
 /* If layouts do not apply and the model does not fit one device: TP and EP in addition to PP.
  * Candidates without them stay. */
-static ty_status look_at_parallel(search *s, search_question *q, ty_error *error)
+static ty_status search_parallelism(search *s, search_question *q, ty_error *error)
 {
     ty_plan_dimensions dimensions[TY_MOST_DIMENSIONS];
     const uint32_t count = ty_dimensions_of_accelerators(q, dimensions), before = s->list.count;
@@ -689,7 +690,7 @@ static ty_status take_over(search *s, const search *part, ty_error *error)
 
 /* Sharded tables, with a separate search for each way: they shorten the update, which quick
  * estimates leave out. */
-static ty_status look_at_tables(search *s, ty_error *error)
+static ty_status search_tables(search *s, ty_error *error)
 {
     ty_plan_dimensions dimensions[TY_MOST_DIMENSIONS];
     const uint32_t count = ty_dimensions_of_tables(s->q, dimensions);
@@ -721,13 +722,13 @@ static ty_status search_set(search *s, search_question *q, ty_error *error)
 
     if (options->servers == 0 && options->priority != TY_PRIORITY_FRONT &&
         q->workload->learning != TY_LEARNING_REINFORCEMENT)
-        TY_TRY(look_at_layouts(s, &has_layouts, error));
+        TY_TRY(search_layouts(s, &has_layouts, error));
     if (options->layouts_only)
         return TY_OK;
     /* Stages of different sizes and numbers of replicas: with few devices, or without layouts. */
     is_open = q->refusal.status == TY_OK;
     if (is_open && (has_layouts ? q->device_count <= FEW_DEVICES : !has_found(s)))
-        TY_TRY(look(s, can_divide && options->pipeline_stages == 0, error));
+        TY_TRY(search_candidates(s, can_divide && options->pipeline_stages == 0, error));
     if (s->is_beside)
         return TY_OK;
     /* If the usual micro-batches do not fit, tries smaller ones, then other dimensions; else
@@ -735,29 +736,29 @@ static ty_status search_set(search *s, search_question *q, ty_error *error)
     if (is_open && !has_found(s) && !has_layouts) {
         q->is_short_of_memory = true;
         ty_candidates_drop(&s->list); /* enumerates all of them again, and smaller ones */
-        TY_TRY(look(s, false, error));
+        TY_TRY(search_candidates(s, false, error));
     }
     if (is_open && !has_found(s) && !has_layouts && options->pinned != TY_PIN_ALL &&
         !q->has_fixed_replicas && !options->fix_schedule)
-        TY_TRY(look_further(s, q, error));
+        TY_TRY(search_more(s, q, error));
     /* Not if the model fits one device in the fastest plan. */
     const candidate *best = s->list.items;
     if (is_open && !has_layouts && !q->has_fixed_replicas &&
         !(s->list.count > 0 && order_of(best) <= 1 && best->division->stage_count == 1 &&
           best->dimensions.zero == 0 && best->dimensions.recompute == TY_RECOMPUTE_NONE) &&
         (options->pinned & (TY_PIN_TENSOR | TY_PIN_CONTEXT | TY_PIN_EXPERT)) == 0)
-        TY_TRY(look_at_parallel(s, q, error));
+        TY_TRY(search_parallelism(s, q, error));
     if (!q->has_fixed_replicas || options->data_parallel > 0)
-        TY_TRY(look_at_tables(s, error));
+        TY_TRY(search_tables(s, error));
     if (is_open && !has_found(s) && s->list.count == 0) {
         q->ignore_memory = true;
-        TY_TRY(look(s, false, error));
+        TY_TRY(search_candidates(s, false, error));
     }
     return TY_OK;
 }
 
 /* "searched plans for 8000 of 8000 devices: 4.26 s a step so far" */
-static void tell(const search *s, const search_question *q)
+static void report_progress(const search *s, const search_question *q)
 {
     const uint32_t devices = ty_cluster_device_count(q->cluster);
     char seconds[32], line[160];
@@ -821,7 +822,7 @@ static ty_status search_sets(search *s, search_question *q, ty_error *error)
         if (status != TY_OK)
             return status;
         all_found = all_found || (i == 0 && s->estimates > 0);
-        tell(s, q);
+        report_progress(s, q);
         vain = i > 0 && s->estimates > 0 && !(s->best_s < best_s) ? vain + 1 : 0;
     }
     return TY_OK;
@@ -947,7 +948,7 @@ static bool is_without(const candidate *c, uint32_t what)
 
 /* The search for the fastest pruned slower plans. This one finds simpler plans within the
  * tolerance, on the devices of the fastest. */
-static ty_status look_for_simpler(search *s, search_question *q, ty_error *error)
+static ty_status search_simpler(search *s, search_question *q, ty_error *error)
 {
     const ty_plan_options *options = q->options;
     const candidate *fastest = &s->list.items[0];
@@ -1117,7 +1118,7 @@ ty_status ty_plan_search_once(const ty_workload *workload, const ty_cluster *clu
     }
     qsort(s.list.items, s.list.count, sizeof *s.list.items, by_outcome);
     if (options->tolerance > 0)
-        TY_CHECK(look_for_simpler(&s, &q, error), status, done);
+        TY_CHECK(search_simpler(&s, &q, error), status, done);
     TY_CHECK(simulate_finalists(&s, error), status, done);
     /* Marks the answer, and moves it to the front. */
     candidate_list *list = &s.list;

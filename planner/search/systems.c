@@ -631,7 +631,7 @@ done:
 
 /* Results of the choices: the chosen one, the best of each other, then the candidates of the chosen
  * one's search. */
-static ty_status tell_worth(trial *t, ty_error *error)
+static ty_status describe_gain(trial *t, ty_error *error)
 {
     ty_plan *plan = t->best;
     const double best_s = ty_plan_summary(plan)->step_time_s;
@@ -714,7 +714,7 @@ ty_status ty_plan_system(const ty_system *system, const ty_workload *workload,
                          t.refusal.status != TY_OK ? t.refusal.message : "has nothing to divide");
         goto done;
     }
-    TY_CHECK(tell_worth(&t, error), status, done);
+    TY_CHECK(describe_gain(&t, error), status, done);
     t.best->stack->plans = stack->plans;
     *out = t.best;
     t.best = NULL;

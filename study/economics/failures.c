@@ -41,9 +41,9 @@ static double goodput(double work_s, double write_s, double restart_s, double mt
     return work_s / (mtbf_s * exp(restart_s / mtbf_s) * expm1((work_s + write_s) / mtbf_s));
 }
 
-ty_status ty_failures(const ty_failure_question *q, ty_failure_outlook *out, ty_error *error)
+ty_status ty_failures(const ty_failure_question *q, ty_failure_forecast *out, ty_error *error)
 {
-    ty_failure_outlook result;
+    ty_failure_forecast result;
     double rate, interval_s;
 
     TY_TRY(check(q, error));

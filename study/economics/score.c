@@ -53,7 +53,7 @@ static ty_status score_step(const ty_plan *plan, ty_score *s, ty_error *error)
 {
     const ty_step_summary *summary = ty_plan_summary(plan);
     const double readers = plan->stages[0].replicas * ty_plan_replica_ranks(plan);
-    ty_input_outlook input = {0};
+    ty_input_forecast input = {0};
 
     TY_TRY(ty_plan_input(plan, &input, error));
     s->step = *summary;

@@ -5,7 +5,7 @@
 #include <math.h>
 #include <string.h>
 
-static void put_failures(const ty_failure_outlook *f, ty_json_writer *w)
+static void put_failures(const ty_failure_forecast *f, ty_json_writer *w)
 {
     ty_json_open(w, "failures", '{');
     if (isinf(f->system_mtbf_s))

@@ -818,7 +818,7 @@ static void find_slopes(workroom *room)
     }
 }
 
-static void tell(workroom *room)
+static void report_progress(workroom *room)
 {
     ty_fit *fit = room->problem.fit;
 
@@ -887,7 +887,7 @@ ty_status ty_fit_solve(ty_fit *fit, const char *const *names, ty_error *error)
         }
         room.problem.chosen[c] = c;
     }
-    tell(&room);
+    report_progress(&room);
     room.problem.dimensions = fit->constant_count;
     fit_all(&room, x);
     settle(&room, x);
@@ -1088,7 +1088,7 @@ ty_status ty_fit_choose(ty_fit *fit, const char *const *names, const ty_watch *w
         goto done;
     }
     TY_CHECK(name_constants(fit, names, error), status, done);
-    tell(&room);
+    report_progress(&room);
     for (uint32_t c = 0; c < fit->constant_count; c++)
         is_out[c] =
             !(fit->constants[c].base > 0) || fit->constants[c].shown.told < TY_FIT_LEAST_TOLD;

@@ -1,5 +1,5 @@
 /* Records of language models as questions. */
-#include "asked.h"
+#include "row_question.h"
 
 #include "ty_topologies.h"
 
@@ -23,7 +23,7 @@
 typedef struct reading {
     const ty_json *names, *software; /* the row of language_stacks; NULL: none */
     const ty_record *record;
-    ty_asked *out;
+    ty_row_question *out;
     char *reason;
     /* The model. */
     const char *words; /* workload text if its name is known; "": by its sizes */
@@ -46,13 +46,13 @@ static void give_up(const reading *r, const char *why)
 static void assume(const reading *r, const char *format, ...) TY_PRINTF(2, 3);
 static void assume(const reading *r, const char *format, ...)
 {
-    char what[TY_ASKED_SIZE];
+    char what[TY_ROW_QUESTION_SIZE];
     va_list arguments;
 
     va_start(arguments, format);
     vsnprintf(what, sizeof what, format, arguments);
     va_end(arguments);
-    ty_asked_add(r->out->assumed, "%s%s", r->out->assumed[0] != '\0' ? ", " : "", what);
+    ty_row_question_add(r->out->assumed, "%s%s", r->out->assumed[0] != '\0' ? ", " : "", what);
 }
 
 static bool has(const reading *r, const char *path)
@@ -193,33 +193,33 @@ static void write_model(const reading *r)
     char *w = r->out->workload;
 
     if (r->words[0] != '\0') {
-        ty_asked_add(w, "%s sequence=%.0f", r->words, r->sequence);
+        ty_row_question_add(w, "%s sequence=%.0f", r->words, r->sequence);
         return;
     }
-    ty_asked_add(w, "%s blocks=%.0f features=%.0f heads=%.0f",
-                 is_family(r, "bert") ? "encoder"
-                 : r->is_gated        ? "decoder"
-                                      : "transformer",
-                 r->layers, r->hidden, r->heads);
+    ty_row_question_add(w, "%s blocks=%.0f features=%.0f heads=%.0f",
+                        is_family(r, "bert") ? "encoder"
+                        : r->is_gated        ? "decoder"
+                                             : "transformer",
+                        r->layers, r->hidden, r->heads);
     if (r->kv_heads > 0 && !is_family(r, "bert"))
-        ty_asked_add(w, " kv_heads=%.0f", r->kv_heads);
+        ty_row_question_add(w, " kv_heads=%.0f", r->kv_heads);
     if (r->head_size > 0 && !is_family(r, "bert"))
-        ty_asked_add(w, " head_size=%.0f", r->head_size);
-    ty_asked_add(w, " hidden_features=%.0f vocabulary=%.0f sequence=%.0f", r->ffn, r->vocabulary,
-                 r->sequence);
+        ty_row_question_add(w, " head_size=%.0f", r->head_size);
+    ty_row_question_add(w, " hidden_features=%.0f vocabulary=%.0f sequence=%.0f", r->ffn,
+                        r->vocabulary, r->sequence);
     if (is_family(r, "bert")) {
-        ty_asked_add(w, " positions=%.0f token_types=2 head=masked", fmax(512, r->sequence));
+        ty_row_question_add(w, " positions=%.0f token_types=2 head=masked", fmax(512, r->sequence));
         return;
     }
     if (!r->is_gated)
-        ty_asked_add(w, " positions=%.0f", r->sequence);
+        ty_row_question_add(w, " positions=%.0f", r->sequence);
     if (r->experts > 0)
-        ty_asked_add(w, " experts=%.0f experts_per_token=%.0f expert_features=%.0f", r->experts,
-                     r->chosen, r->expert_ffn);
+        ty_row_question_add(w, " experts=%.0f experts_per_token=%.0f expert_features=%.0f",
+                            r->experts, r->chosen, r->expert_ffn);
     if (r->shared_ffn > 0)
-        ty_asked_add(w, " shared_features=%.0f", r->shared_ffn);
+        ty_row_question_add(w, " shared_features=%.0f", r->shared_ffn);
     if (r->experts > 0 && r->dense_layers > 0)
-        ty_asked_add(w, " dense_blocks=%.0f", r->dense_layers);
+        ty_row_question_add(w, " dense_blocks=%.0f", r->dense_layers);
 }
 
 /* ---- The cluster ----------------------------------------------------------------------------- */
@@ -250,9 +250,9 @@ static void write_torus(reading *r)
         length += (size_t)snprintf(shape + length, sizeof shape - length, "%s%u", i == 0 ? "" : "x",
                                    sizes[i]);
     }
-    ty_asked_add(r->out->cluster, "%s:%s @%s %s",
-                 least >= usual(r, "closed_from") ? "torus" : "mesh", shape,
-                 ty_find_text(r->software, "device"), ty_find_text(r->software, "network"));
+    ty_row_question_add(r->out->cluster, "%s:%s @%s %s",
+                        least >= usual(r, "closed_from") ? "torus" : "mesh", shape,
+                        ty_find_text(r->software, "device"), ty_find_text(r->software, "network"));
     assume(r, "a slice of %s", shape);
 }
 
@@ -285,15 +285,15 @@ static void write_cluster(reading *r)
     if (!(pod > 0) && r->per_host < stated)
         assume(r, "devices a host of %.10g", r->per_host);
     hosts = r->devices / r->per_host;
-    ty_asked_add(r->out->cluster, "host:%.0f gpu:%.0f @%s %s", hosts, r->per_host,
-                 ty_find_text(r->software, "device"), inside);
+    ty_row_question_add(r->out->cluster, "host:%.0f gpu:%.0f @%s %s", hosts, r->per_host,
+                        ty_find_text(r->software, "device"), inside);
     if (inside_rate > 0)
-        ty_asked_add(r->out->cluster, "=%.10gGB/s", inside_rate);
+        ty_row_question_add(r->out->cluster, "=%.10gGB/s", inside_rate);
     else if (r->per_host > 1)
         assume(r, "%s inside", inside);
-    ty_asked_add(r->out->cluster, " %s", network);
+    ty_row_question_add(r->out->cluster, " %s", network);
     if (outside_rate > 0)
-        ty_asked_add(r->out->cluster, "=%.10gGB/s", outside_rate / r->per_host);
+        ty_row_question_add(r->out->cluster, "=%.10gGB/s", outside_rate / r->per_host);
     else if (hosts > 1)
         assume(r, "%s a device between hosts", network);
 }
@@ -438,17 +438,18 @@ static void write_layout(const reading *r)
     char *fix = r->out->fix;
     const char *sharded = ty_find_text(r->software, "sharded_stack");
 
-    ty_asked_add(fix, "tp=%.0f,cp=%.0f,ep=%.0f,pp=%.0f,dp=%.0f,sp=%d,zero=%.0f,recompute=%s", r->tp,
-                 r->cp, r->ep, r->pp, r->dp / r->ep, r->sequence_parallel,
-                 r->dp * r->cp > 1 ? r->zero : 0, r->recompute);
+    ty_row_question_add(fix, "tp=%.0f,cp=%.0f,ep=%.0f,pp=%.0f,dp=%.0f,sp=%d,zero=%.0f,recompute=%s",
+                        r->tp, r->cp, r->ep, r->pp, r->dp / r->ep, r->sequence_parallel,
+                        r->dp * r->cp > 1 ? r->zero : 0, r->recompute);
     if (r->pp > 1)
-        ty_asked_add(fix, ",schedule=%s", r->virtual_stages > 1 ? "interleaved" : r->schedule);
+        ty_row_question_add(fix, ",schedule=%s",
+                            r->virtual_stages > 1 ? "interleaved" : r->schedule);
     if (r->virtual_stages > 1)
-        ty_asked_add(fix, ",vpp=%.0f", r->virtual_stages);
+        ty_row_question_add(fix, ",vpp=%.0f", r->virtual_stages);
     if (r->micro >= 1)
-        ty_asked_add(fix, ",micro_batch=%.0f", r->micro * r->ep);
+        ty_row_question_add(fix, ",micro_batch=%.0f", r->micro * r->ep);
     if (r->dp * r->cp > 1)
-        ty_asked_add(fix, ",compression=none");
+        ty_row_question_add(fix, ",compression=none");
     r->out->global_batch = (uint32_t)r->batch;
     snprintf(r->out->stack, sizeof r->out->stack, "%s",
              r->zero >= 3 && sharded[0] != '\0' ? sharded : ty_find_text(r->software, "stack"));
@@ -508,7 +509,7 @@ static double measured_step_s(const reading *r)
     return 0;
 }
 
-void ty_ask_language_model(const ty_json *names, const ty_record *record, ty_asked *out,
+void ty_ask_language_model(const ty_json *names, const ty_record *record, ty_row_question *out,
                            char reason[TY_SKIP_REASON_SIZE])
 {
     const bool is_time = strcmp(record->metric, "time_to_train") == 0;
@@ -518,7 +519,7 @@ void ty_ask_language_model(const ty_json *names, const ty_record *record, ty_ask
                  .out = out,
                  .reason = reason};
 
-    *out = (ty_asked){.workload = ""};
+    *out = (ty_row_question){.workload = ""};
     reason[0] = '\0';
     if (r.software == NULL) {
         give_up(&r, "no stack for this device and software");

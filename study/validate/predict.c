@@ -3,7 +3,7 @@
  * converts the answer to the record's unit. Series over device counts are predicted from the run
  * with the fewest. docs/results/README.md documents each predictor.
  */
-#include "asked.h"
+#include "row_question.h"
 
 #include "ty_convergence.h"
 #include "ty_planner.h"
@@ -49,7 +49,7 @@ static bool is_speed(const ty_record *r)
 }
 
 /* The zoo's name of a record's model. @return false with a reason */
-static bool find_workload(const asking *a, const ty_record *r, ty_asked *asked)
+static bool find_workload(const asking *a, const ty_record *r, ty_row_question *asked)
 {
     const ty_json *row = ty_names_row(a->names, "models", r);
 
@@ -61,11 +61,12 @@ static bool find_workload(const asking *a, const ty_record *r, ty_asked *asked)
 }
 
 /* The scale at which a baseline's step takes the measured time. @param scale [out] 0: skipped */
-static ty_status calibrate(const asking *a, ty_asked *first, const ty_record *baseline,
+static ty_status calibrate(const asking *a, ty_row_question *first, const ty_record *baseline,
                            const char *stack, double measured_s, double *scale, ty_error *error)
 {
     ty_error detail = {0};
-    const ty_status status = ty_asked_calibrate(first, baseline, stack, measured_s, scale, &detail);
+    const ty_status status =
+        ty_row_question_calibrate(first, baseline, stack, measured_s, scale, &detail);
 
     if (status == TY_OK)
         return TY_OK;
@@ -193,7 +194,7 @@ static bool takes_scaling(const asking *a)
 
 /* Pins the number of devices, if not the entire cluster, and the gradient all-reduce. */
 static void fix_devices(const asking *a, const ty_record *r, uint32_t devices, bool is_all,
-                        ty_asked *asked)
+                        ty_row_question *asked)
 {
     const ty_json *exchange = ty_names_row(a->names, "buckets", r);
     const char *algorithm = ty_find_text(exchange, "algorithm");
@@ -203,15 +204,15 @@ static void fix_devices(const asking *a, const ty_record *r, uint32_t devices, b
     snprintf(asked->fix, sizeof asked->fix, "dp=%u,pp=1,tp=1,micro_batch=%u,recompute=none",
              devices, batch);
     if (!is_all)
-        ty_asked_add(asked->fix, ",devices=0-%u", devices - 1);
+        ty_row_question_add(asked->fix, ",devices=0-%u", devices - 1);
     if (devices > 1)
-        ty_asked_add(asked->fix, ",compression=none,algorithm=%s,bucket=%.0fB",
-                     algorithm[0] != '\0' ? algorithm : "automatic",
-                     ty_find_number(exchange, "bytes", 0));
+        ty_row_question_add(asked->fix, ",compression=none,algorithm=%s,bucket=%.0fB",
+                            algorithm[0] != '\0' ? algorithm : "automatic",
+                            ty_find_number(exchange, "bytes", 0));
 }
 
 /* Converts the record to a question; a reason if it is none. */
-static ty_status ask_images(const asking *a, const ty_record *r, ty_asked *asked,
+static ty_status ask_images(const asking *a, const ty_record *r, ty_row_question *asked,
                             bool *has_tensor_cores, ty_error *error)
 {
     const double batch = batch_per_device(r);
@@ -219,7 +220,7 @@ static ty_status ask_images(const asking *a, const ty_record *r, ty_asked *asked
     ty_cluster *cluster = NULL;
     ty_status status = TY_OK;
 
-    *asked = (ty_asked){.precision = "fp32"};
+    *asked = (ty_row_question){.precision = "fp32"};
     if (!(batch >= 1 && batch <= LARGEST_BATCH))
         return skip(a, "batch per device not stated, or above %g", LARGEST_BATCH);
     if (!find_workload(a, r, asked) ||
@@ -229,7 +230,7 @@ static ty_status ask_images(const asking *a, const ty_record *r, ty_asked *asked
     if (r->dtype[0] != '\0')
         snprintf(asked->precision, sizeof asked->precision, "%s",
                  is_same(r->dtype, "amp-fp16") ? "fp16" : r->dtype);
-    ty_asked_set_scale(asked, IMAGE_STACK, 1);
+    ty_row_question_set_scale(asked, IMAGE_STACK, 1);
     fix_devices(a, r, (uint32_t)r->gpus, (uint32_t)r->gpus == ty_cluster_device_count(cluster),
                 asked);
     device = ty_cluster_device_type(cluster, 0);
@@ -253,30 +254,30 @@ static double measured_image_step_s(const ty_record *r)
 }
 
 /* Answers a question in the record's unit. */
-static ty_status answer_images(const asking *a, const ty_asked *asked, ty_error *error)
+static ty_status answer_images(const asking *a, const ty_row_question *asked, ty_error *error)
 {
     const ty_record *r = a->record;
     const double measured_s = measured_image_step_s(r);
     double step_s;
     bool ignored;
 
-    TY_TRY(ty_asked_step(asked, r, &step_s, &ignored, error));
+    TY_TRY(ty_row_question_step(asked, r, &step_s, &ignored, error));
     a->out->value =
         is_epoch_time(r) ? r->value * step_s / measured_s : r->value * measured_s / step_s;
-    return ty_asked_answer(asked, step_s, a->out, error);
+    return ty_row_question_answer(asked, step_s, a->out, error);
 }
 
 /* Efficiency over one device of the same cluster. */
-static ty_status predict_efficiency(const asking *a, const ty_asked *asked, ty_error *error)
+static ty_status predict_efficiency(const asking *a, const ty_row_question *asked, ty_error *error)
 {
-    ty_asked alone = *asked;
+    ty_row_question alone = *asked;
     double alone_s, all_s;
     bool ignored;
 
     fix_devices(a, a->record, 1, false, &alone);
-    TY_TRY(ty_asked_step(&alone, a->record, &alone_s, &ignored, error));
-    TY_TRY(ty_asked_step(asked, a->record, &all_s, &ignored, error));
-    TY_TRY(ty_asked_answer(asked, all_s, a->out, error));
+    TY_TRY(ty_row_question_step(&alone, a->record, &alone_s, &ignored, error));
+    TY_TRY(ty_row_question_step(asked, a->record, &all_s, &ignored, error));
+    TY_TRY(ty_row_question_answer(asked, all_s, a->out, error));
     a->out->value = (is_same(a->record->unit, "%") ? 100 : 1) * alone_s / all_s;
     return TY_OK;
 }
@@ -286,7 +287,7 @@ static ty_status predict_efficiency(const asking *a, const ty_asked *asked, ty_e
 static ty_status predict_scaling(const asking *a, ty_error *error)
 {
     const ty_record *r = a->record, *baseline = baseline_of(a->records, r);
-    ty_asked asked, first;
+    ty_row_question asked, first;
     double scale;
     bool ignored;
     ty_status status = ask_images(a, r, &asked, &ignored, error);
@@ -304,7 +305,7 @@ static ty_status predict_scaling(const asking *a, ty_error *error)
                      error));
     if (scale == 0)
         return status;
-    ty_asked_set_scale(&asked, IMAGE_STACK, scale);
+    ty_row_question_set_scale(&asked, IMAGE_STACK, scale);
     TY_TRY(answer_images(a, &asked, error));
     snprintf(a->out->assumed, sizeof a->out->assumed, "rates as in %.100s%s", baseline->id,
              is_benchmark(r) ? ", the measured number of steps" : "");
@@ -315,7 +316,7 @@ static ty_status predict_scaling(const asking *a, ty_error *error)
 static ty_status predict_absolute(const asking *a, ty_error *error)
 {
     const ty_record *r = a->record;
-    ty_asked asked;
+    ty_row_question asked;
     bool has_tensor_cores = false;
     ty_status status = ask_images(a, r, &asked, &has_tensor_cores, error);
 
@@ -369,20 +370,20 @@ static shape shape_of(const ty_record *r)
 }
 
 /* Step time with the largest micro-batch that fits. @param asked [in, out] the answered question */
-static ty_status pipeline_step(ty_asked *asked, const ty_record *r, const shape *s, double scale,
-                               double *step_s, ty_error *error)
+static ty_status pipeline_step(ty_row_question *asked, const ty_record *r, const shape *s,
+                               double scale, double *step_s, ty_error *error)
 {
     ty_status status = TY_EINFEASIBLE;
     bool ignored;
 
-    ty_asked_set_scale(asked, PIPELINE_STACK, scale);
+    ty_row_question_set_scale(asked, PIPELINE_STACK, scale);
     for (uint32_t size = ASSUMED_MICRO_BATCH; status == TY_EINFEASIBLE && size > 0; size /= 2) {
         asked->global_batch = s->micro_batches * size;
         snprintf(asked->fix, sizeof asked->fix,
                  "devices=0-%u,pp=%u,dp=1,tp=1%s,micro_batch=%u,recompute=%s,compression=none",
                  s->stages - 1, s->stages, s->stages > 1 ? ",schedule=gpipe,vpp=1" : "", size,
                  s->recompute ? "stage" : "none");
-        status = ty_asked_step(asked, r, step_s, &ignored, error);
+        status = ty_row_question_step(asked, r, step_s, &ignored, error);
     }
     return status;
 }
@@ -406,11 +407,11 @@ static const ty_record *pipeline_baseline_of(const ty_records *records, const ty
 }
 
 /* From the first measurement of the series, as for data parallelism. */
-static ty_status predict_rate(const asking *a, ty_asked *asked, ty_error *error)
+static ty_status predict_rate(const asking *a, ty_row_question *asked, ty_error *error)
 {
     const ty_record *first = pipeline_baseline_of(a->records, a->record);
     const shape s = shape_of(a->record), s0 = shape_of(first);
-    ty_asked from = *asked;
+    ty_row_question from = *asked;
     double scale = 1, step_s;
 
     if (first != a->record) {
@@ -422,13 +423,13 @@ static ty_status predict_rate(const asking *a, ty_asked *asked, ty_error *error)
         snprintf(a->out->assumed, sizeof a->out->assumed, "rates as in %.100s", first->id);
     }
     TY_TRY(pipeline_step(asked, a->record, &s, scale, &step_s, error));
-    TY_TRY(ty_asked_answer(asked, step_s, a->out, error));
+    TY_TRY(ty_row_question_answer(asked, step_s, a->out, error));
     a->out->value = asked->global_batch / step_s;
     return TY_OK;
 }
 
 /* From the model only. */
-static ty_status predict_speedup(const asking *a, ty_asked *asked, ty_error *error)
+static ty_status predict_speedup(const asking *a, ty_row_question *asked, ty_error *error)
 {
     static const struct {
         const char *metric;
@@ -440,7 +441,7 @@ static ty_status predict_speedup(const asking *a, ty_asked *asked, ty_error *err
     const size_t count = sizeof references / sizeof references[0];
     const shape s = shape_of(a->record);
     shape over = s;
-    ty_asked other = *asked;
+    ty_row_question other = *asked;
     double other_s, step_s;
     size_t i = 0;
 
@@ -457,14 +458,14 @@ static ty_status predict_speedup(const asking *a, ty_asked *asked, ty_error *err
         return skip(a, "speed-up over itself: 1 by definition");
     TY_TRY(pipeline_step(&other, a->record, &over, 1, &other_s, error));
     TY_TRY(pipeline_step(asked, a->record, &s, 1, &step_s, error));
-    TY_TRY(ty_asked_answer(asked, step_s, a->out, error));
+    TY_TRY(ty_row_question_answer(asked, step_s, a->out, error));
     a->out->value = asked->global_batch / step_s / (other.global_batch / other_s);
     return TY_OK;
 }
 
 static ty_status predict_pipeline(const asking *a, ty_error *error)
 {
-    ty_asked asked = {.precision = "fp32"};
+    ty_row_question asked = {.precision = "fp32"};
 
     if (!find_workload(a, a->record, &asked) ||
         !ty_names_cluster(a->names, a->record, asked.cluster, a->out->reason))
@@ -527,7 +528,7 @@ static ty_status predict_pipedream(const asking *a, ty_error *error)
     const ty_json *exchange = ty_names_row(a->names, "buckets", r);
     uint32_t replicas[MOST_STAGES], batch;
     const uint32_t stages = read_configuration(r, replicas);
-    ty_asked asked = {.precision = "fp32"}, parallel;
+    ty_row_question asked = {.precision = "fp32"}, parallel;
     uint64_t at_once = 1;
     double parallel_s, step_s;
     bool ignored;
@@ -540,7 +541,7 @@ static ty_status predict_pipedream(const asking *a, ty_error *error)
         !ty_names_cluster(a->names, r, asked.cluster, a->out->reason))
         return TY_OK;
     batch = (uint32_t)r->batch_per_gpu;
-    ty_asked_set_scale(&asked, ty_find_text(exchange, "stack"), 1);
+    ty_row_question_set_scale(&asked, ty_find_text(exchange, "stack"), 1);
     parallel = asked;
     fix_devices(a, r, (uint32_t)r->gpus, true, &parallel);
     snprintf(asked.fix, sizeof asked.fix,
@@ -551,12 +552,12 @@ static ty_status predict_pipedream(const asking *a, ty_error *error)
         at_once = least_common_multiple(at_once, replicas[s]);
         if (at_once * batch > MOST_SAMPLES)
             return skip(a, "replicas share no batch of at most %d samples", MOST_SAMPLES);
-        ty_asked_add(asked.fix, "%s%u", s > 0 ? "+" : "", replicas[s]);
+        ty_row_question_add(asked.fix, "%s%u", s > 0 ? "+" : "", replicas[s]);
     }
     asked.global_batch = (uint32_t)at_once * batch;
-    TY_TRY(ty_asked_step(&parallel, r, &parallel_s, &ignored, error));
-    TY_TRY(ty_asked_step(&asked, r, &step_s, &ignored, error));
-    TY_TRY(ty_asked_answer(&asked, step_s, a->out, error));
+    TY_TRY(ty_row_question_step(&parallel, r, &parallel_s, &ignored, error));
+    TY_TRY(ty_row_question_step(&asked, r, &step_s, &ignored, error));
+    TY_TRY(ty_row_question_answer(&asked, step_s, a->out, error));
     a->out->value = parallel_s / parallel.global_batch / (step_s / asked.global_batch);
     return TY_OK;
 }
@@ -597,7 +598,7 @@ static ty_status predict_collective(const asking *a, ty_error *error)
     const bool is_time = is_same(r->unit, "us");
     ty_collective_question question = {.ranks = (uint32_t)r->gpus};
     ty_collective_answer found;
-    char line[TY_ASKED_SIZE], sizes[32], ranks[16];
+    char line[TY_ROW_QUESTION_SIZE], sizes[32], ranks[16];
     int kind = 0;
 
     while (kind < TY_COLLECTIVE_COUNT &&
@@ -743,21 +744,21 @@ static bool takes_language_model(const asking *a)
                                     is_same(a->record->metric, "time_to_train")));
 }
 
-static bool replace(char text[TY_ASKED_SIZE], const char *from, const char *to)
+static bool replace(char text[TY_ROW_QUESTION_SIZE], const char *from, const char *to)
 {
-    char tail[TY_ASKED_SIZE];
+    char tail[TY_ROW_QUESTION_SIZE];
     char *at = strstr(text, from);
 
     if (at == NULL)
         return false;
     snprintf(tail, sizeof tail, "%s", at + strlen(from));
-    snprintf(at, TY_ASKED_SIZE - (size_t)(at - text), "%s%s", to, tail);
+    snprintf(at, TY_ROW_QUESTION_SIZE - (size_t)(at - text), "%s%s", to, tail);
     return true;
 }
 
 /* Published runs did fit, so unstated recomputation must have been the cheapest that fits.
  */
-static ty_status recompute_more(const ty_record *r, ty_asked *asked, double *step_s,
+static ty_status recompute_more(const ty_record *r, ty_row_question *asked, double *step_s,
                                 bool *is_fitted, ty_error *error)
 {
     static const struct {
@@ -773,7 +774,7 @@ static ty_status recompute_more(const ty_record *r, ty_asked *asked, double *ste
          r->recompute[0] == '\0' && replace(asked->fix, ways[w - 1].fix, ways[w].fix) &&
          replace(asked->assumed, ways[w - 1].assumed, ways[w].assumed);
          w++)
-        status = ty_asked_step(asked, r, step_s, is_fitted, error);
+        status = ty_row_question_step(asked, r, step_s, is_fitted, error);
     return status;
 }
 
@@ -781,29 +782,29 @@ static ty_status recompute_more(const ty_record *r, ty_asked *asked, double *ste
 static ty_status predict_language_model(const asking *a, ty_error *error)
 {
     const ty_record *r = a->record;
-    ty_asked asked;
+    ty_row_question asked;
     double step_s, slower;
     ty_status status;
 
     ty_ask_language_model(a->names, r, &asked, a->out->reason);
     if (a->out->reason[0] != '\0')
         return TY_OK;
-    status = ty_asked_step(&asked, r, &step_s, &a->out->is_fitted, error);
+    status = ty_row_question_step(&asked, r, &step_s, &a->out->is_fitted, error);
     if (status == TY_EINFEASIBLE)
         status = recompute_more(r, &asked, &step_s, &a->out->is_fitted, error);
     /* Likewise, replicas with unstated sharding must have sharded their states. */
     if (status == TY_EINFEASIBLE && asked.sharded_stack[0] != '\0' &&
         replace(asked.fix, "zero=0", "zero=3")) {
         snprintf(asked.stack, sizeof asked.stack, "%s", asked.sharded_stack);
-        ty_asked_add(asked.assumed, "%sZeRO 3", asked.assumed[0] != '\0' ? ", " : "");
-        status = ty_asked_step(&asked, r, &step_s, &a->out->is_fitted, error);
+        ty_row_question_add(asked.assumed, "%sZeRO 3", asked.assumed[0] != '\0' ? ", " : "");
+        status = ty_row_question_step(&asked, r, &step_s, &a->out->is_fitted, error);
     }
     snprintf(a->out->assumed, sizeof a->out->assumed, "%.255s", asked.assumed);
     if (status != TY_OK)
         return status;
     slower = step_s / asked.measured_step_s;
     a->out->value = ty_record_more_is_better(r) ? r->value / slower : r->value * slower;
-    return ty_asked_answer(&asked, step_s, a->out, error);
+    return ty_row_question_answer(&asked, step_s, a->out, error);
 }
 
 /* ---- Other models, by their number of parameters --------------------------------------------- */
@@ -824,7 +825,7 @@ static bool takes_series(const asking *a)
 }
 
 typedef struct exchange {
-    char line[TY_ASKED_SIZE]; /* cluster line; "": one device, or none with a reason */
+    char line[TY_ROW_QUESTION_SIZE]; /* cluster line; "": one device, or none with a reason */
     uint64_t bytes;
     double seconds;
 } exchange;

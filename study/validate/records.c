@@ -1,5 +1,5 @@
 /* Reads files of published measurements. */
-#include "asked.h"
+#include "row_question.h"
 
 #include <stddef.h>
 #include <stdlib.h>

@@ -1,5 +1,5 @@
 /* Predicts, scores and writes every record of a file, or of all files in a directory. */
-#include "asked.h"
+#include "row_question.h"
 
 #include <dirent.h>
 #include <errno.h>

@@ -29,7 +29,7 @@ Test(input, slowest_part_sets_the_rate)
                            .hosts = 1,
                            .readers = 1,
                            .host_readers = 1};
-    ty_input_outlook o;
+    ty_input_forecast o;
 
     cr_assert_eq(ty_input_rate(&q, &o, NULL), TY_OK);
     cr_assert_str_eq(o.bound_by, "decoding");
@@ -64,7 +64,7 @@ Test(input, hosts_share_a_store)
                                .hosts = hosts,
                                .readers = 4 * hosts,
                                .host_readers = 4};
-        ty_input_outlook o;
+        ty_input_forecast o;
         nas.host_bytes_per_s = 0.1e9 / 8;
         cr_assert_eq(ty_input_rate(&q, &o, NULL), TY_OK);
         check_near(1 / o.samples_per_s, fmax(4.0 * hosts * 1e5 / 0.1e9, 4 * 1e5 / (0.1e9 / 8)),
@@ -94,7 +94,7 @@ Test(input, a_cache_serves_what_it_holds)
                            .hosts = 4,
                            .readers = 4,
                            .host_readers = 1};
-    ty_input_outlook o;
+    ty_input_forecast o;
 
     cr_assert_eq(ty_input_rate(&q, &o, NULL), TY_OK);
     check_near(o.level_share[0], 0.25, "of all samples");
@@ -111,7 +111,7 @@ Test(input, a_cache_serves_what_it_holds)
 Test(input, nothing_said_limits_nothing)
 {
     ty_input_question q = {.sample_bytes = 1, .hosts = 1, .readers = 1, .host_readers = 1};
-    ty_input_outlook o;
+    ty_input_forecast o;
 
     cr_assert_eq(ty_input_rate(&q, &o, NULL), TY_OK);
     cr_assert(isinf(o.samples_per_s) && o.bound_by == NULL);

@@ -313,7 +313,7 @@ Test(scenario_runs, corridors)
 
         corridor_begin(&c, seed);
         corridor_begin(&again, seed);
-        corridor_look(&c, rays);
+        corridor_observe(&c, rays);
         /* At the start the walls are 1 away on either side, 2 / sqrt 3 at 60 degrees, plus or minus
          * a bend. */
         cr_expect_lt(fabs((double)rays[0] * 4 - 2 / sqrt(3)), 0.7, "%g", (double)rays[0]);
@@ -406,7 +406,7 @@ static double plain_episode(const double *w, uint64_t seed, uint32_t steps)
         double hidden[7], scores[3];
         uint32_t action = 0;
 
-        corridor_look(&c, rays);
+        corridor_observe(&c, rays);
         plain_policy(w, rays, hidden, scores);
         for (uint32_t a = 1; a < 3; a++)
             action = scores[a] > scores[action] ? a : action;
@@ -799,7 +799,7 @@ static double plain_play(const ty_plan *plan, const double *w, uint32_t step, ui
         const double at = episode_draw(plan->seed, step, episode, t);
         double hidden[7], chances[3], before;
 
-        corridor_look(&c, steps[t].rays);
+        corridor_observe(&c, steps[t].rays);
         plain_chances(w, steps[t].rays, hidden, chances);
         steps[t].action = at < chances[0] ? 0 : at < chances[0] + chances[1] ? 1 : 2;
         before = c.x / 0.2 - 0.05 * PLAYED_STEPS * c.touches;

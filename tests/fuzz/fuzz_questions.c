@@ -65,7 +65,7 @@ static void ask(const ty_vary_point *point)
     const ty_watch watch = {.should_stop = should_stop, .context = &looks};
     ty_question_inputs q = {0};
     ty_plan *plan = NULL;
-    ty_remedy remedy = {0};
+    ty_suggestion suggestion = {0};
     ty_error error = {0};
     ty_status status = ty_vary_open(point, &watch, &q, &error);
 
@@ -82,9 +82,10 @@ static void ask(const ty_vary_point *point)
     if (plan != NULL)
         check_plan(plan, &q);
     else if (status == TY_EINFEASIBLE)
-        MUST(ty_question_remedy(&point->question, &q, &watch, &remedy, &error) != TY_EPARSE);
+        MUST(ty_question_suggestion(&point->question, &q, &watch, &suggestion, &error) !=
+             TY_EPARSE);
 done:
-    ty_remedy_clear(&remedy);
+    ty_suggestion_clear(&suggestion);
     ty_plan_free(plan);
     ty_question_inputs_clear(&q);
 }

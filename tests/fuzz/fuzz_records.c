@@ -1,6 +1,6 @@
 /* Files of measurements: accepted ones are valid, and can be scored without errors. */
 #include "fuzz.h"
-#include "validate/asked.h"
+#include "validate/row_question.h"
 
 #include <math.h>
 #include <string.h>
@@ -8,8 +8,8 @@
 static void use_record(const ty_record *r)
 {
     static ty_json_document *names;
-    char line[TY_ASKED_SIZE], reason[TY_SKIP_REASON_SIZE] = "";
-    ty_asked asked;
+    char line[TY_ROW_QUESTION_SIZE], reason[TY_SKIP_REASON_SIZE] = "";
+    ty_row_question asked;
 
     MUST(r->id[0] != '\0' && r->metric[0] != '\0' && isfinite(r->value));
     MUST(r->gpus >= 0 && r->global_batch >= 0 && r->micro_batches >= 0 && r->runs >= 0);

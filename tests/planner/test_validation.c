@@ -3,7 +3,7 @@
 #include "ty_convergence.h"
 #include "ty_planner.h"
 #include "ty_validate.h"
-#include "validate/asked.h"
+#include "validate/row_question.h"
 
 #include <criterion/criterion.h>
 #include <math.h>
@@ -163,7 +163,7 @@ Test(published_names, hosts_have_the_adapters_they_had)
 
     cr_assert_eq(ty_names_open(&names, NULL), TY_OK);
     for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
-        char text[1024], line[TY_ASKED_SIZE], reason[TY_SKIP_REASON_SIZE] = "";
+        char text[1024], line[TY_ROW_QUESTION_SIZE], reason[TY_SKIP_REASON_SIZE] = "";
         ty_records *r = NULL;
         ty_cluster *cluster = NULL;
         uint32_t devices[512];
@@ -266,10 +266,10 @@ Test(scores, nothing_to_score)
 
 /* ---- Questions --------------------------------------------------------------------------- */
 
-static ty_asked image_question(const char *workload, const char *cluster, uint32_t devices,
-                               uint32_t batch)
+static ty_row_question image_question(const char *workload, const char *cluster, uint32_t devices,
+                                      uint32_t batch)
 {
-    ty_asked asked = {.precision = "fp32", .global_batch = devices * batch};
+    ty_row_question asked = {.precision = "fp32", .global_batch = devices * batch};
 
     snprintf(asked.workload, sizeof asked.workload, "%s", workload);
     snprintf(asked.cluster, sizeof asked.cluster, "%s", cluster);
@@ -283,30 +283,32 @@ static const ty_record nobody = {.id = "nobody/1", .model = "none"};
 Test(asked, calibration_is_the_inverse_of_the_step)
 {
     static const double scales[] = {0.5, 1, 1.7, 6};
-    ty_asked asked = image_question("resnet50", "4x p100-server", 16, 32);
+    ty_row_question asked = image_question("resnet50", "4x p100-server", 16, 32);
 
     for (size_t i = 0; i < sizeof scales / sizeof scales[0]; i++) {
         double step_s, found = 0;
         bool is_fitted = true;
         ty_error error = {0};
-        ty_asked_set_scale(&asked, "tensorflow-2017", scales[i]);
-        cr_assert_eq(ty_asked_step(&asked, &nobody, &step_s, &is_fitted, &error), TY_OK, "%s",
-                     error.message);
+        ty_row_question_set_scale(&asked, "tensorflow-2017", scales[i]);
+        cr_assert_eq(ty_row_question_step(&asked, &nobody, &step_s, &is_fitted, &error), TY_OK,
+                     "%s", error.message);
         cr_assert_not(is_fitted);
-        cr_assert_eq(ty_asked_calibrate(&asked, &nobody, "tensorflow-2017", step_s, &found, &error),
-                     TY_OK, "%s", error.message);
+        cr_assert_eq(
+            ty_row_question_calibrate(&asked, &nobody, "tensorflow-2017", step_s, &found, &error),
+            TY_OK, "%s", error.message);
         check_near(found, scales[i], 1e-4, "scale");
     }
 }
 
 Test(asked, calibration_refuses_the_impossible)
 {
-    ty_asked asked = image_question("vgg16", "4x p100-server-10gbe", 16, 1);
+    ty_row_question asked = image_question("vgg16", "4x p100-server-10gbe", 16, 1);
     ty_error error = {0};
     double scale = 7;
 
-    cr_assert_eq(ty_asked_calibrate(&asked, &nobody, "tensorflow-2017", 0.01, &scale, &error),
-                 TY_EINFEASIBLE);
+    cr_assert_eq(
+        ty_row_question_calibrate(&asked, &nobody, "tensorflow-2017", 0.01, &scale, &error),
+        TY_EINFEASIBLE);
     cr_assert_eq(scale, 7);
 }
 
@@ -328,12 +330,12 @@ Test(asked, the_command_has_all_words)
                                         "--no-simulate",
                                         "--json"};
     const size_t count = sizeof words / sizeof words[0];
-    ty_asked asked = image_question("lenet", "1x dgx1-p100", 8, 32);
+    ty_row_question asked = image_question("lenet", "1x dgx1-p100", 8, 32);
     ty_verdict verdict = {0};
     ty_json_document *document = NULL;
 
-    ty_asked_set_scale(&asked, "tensorflow-2017", 1.25);
-    cr_assert_eq(ty_asked_answer(&asked, 0.5, &verdict, NULL), TY_OK);
+    ty_row_question_set_scale(&asked, "tensorflow-2017", 1.25);
+    cr_assert_eq(ty_row_question_answer(&asked, 0.5, &verdict, NULL), TY_OK);
     cr_assert(verdict.is_predicted);
     cr_assert_eq(verdict.answer, 0.5);
     cr_assert_eq(

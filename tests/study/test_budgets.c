@@ -349,16 +349,16 @@ Test(budgets, no_remedy_on_the_training_side)
         .workload = "resnet50", .cluster = "1x p100-server", .budget = "memory=100KB", .seed = 1};
     ty_question_inputs inputs = {0};
     ty_plan *plan = NULL;
-    ty_remedy remedy;
+    ty_suggestion suggestion;
     ty_error error = {0};
 
     cr_assert_eq(ty_question_open(&question, NULL, &inputs, &error), TY_OK, "%s", error.message);
     cr_assert_eq(ty_question_plan(&question, &inputs, NULL, &plan, &error), TY_EINFEASIBLE);
     cr_expect(strstr(error.message, "no variant of resnet50 keeps 100 kB") != NULL, "%s",
               error.message);
-    cr_assert_eq(ty_question_remedy(&question, &inputs, NULL, &remedy, &error), TY_OK);
-    cr_expect_null(remedy.words);
-    ty_remedy_clear(&remedy);
+    cr_assert_eq(ty_question_suggestion(&question, &inputs, NULL, &suggestion, &error), TY_OK);
+    cr_expect_null(suggestion.words);
+    ty_suggestion_clear(&suggestion);
     ty_question_inputs_clear(&inputs);
 }
 

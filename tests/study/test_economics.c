@@ -56,7 +56,7 @@ Test(failures, goodput_is_what_playing_it_gives)
                                  .checkpoint_write_s = cases[i].write,
                                  .restart_s = cases[i].restart,
                                  .checkpoint_interval_s = cases[i].interval};
-        ty_failure_outlook o;
+        ty_failure_forecast o;
         double clock = 0;
         int rounds = 60000;
         for (int r = 0; r < rounds; r++)
@@ -76,7 +76,7 @@ Test(failures, chosen_interval_is_the_best)
                                  .host_mtbf_s = HUGE_VAL,
                                  .checkpoint_write_s = write,
                                  .restart_s = 100};
-        ty_failure_outlook chosen, other;
+        ty_failure_forecast chosen, other;
         double best = 0;
         cr_assert_eq(ty_failures(&q, &chosen, NULL), TY_OK);
         check_near(chosen.checkpoint_interval_s, sqrt(2 * write * 20000), 0.2, "Young's rule");
@@ -97,7 +97,7 @@ Test(failures, limits)
                              .device_mtbf_s = HUGE_VAL,
                              .host_mtbf_s = HUGE_VAL,
                              .checkpoint_write_s = 10};
-    ty_failure_outlook o = {0};
+    ty_failure_forecast o = {0};
 
     cr_assert_eq(ty_failures(&q, &o, NULL), TY_OK);
     cr_assert_eq(o.goodput, 1, "nothing fails, nothing is written");

@@ -1,7 +1,7 @@
 /* Records of language models as the queries that a user would make, and the errors of the answers
  * on published rows that no constant was fitted to (if the shared measurements are available). */
 #include "ty_study.h"
-#include "validate/asked.h"
+#include "validate/row_question.h"
 
 #include <criterion/criterion.h>
 #include <math.h>
@@ -27,7 +27,7 @@
     "}]}"
 #define RECORD(members) RECORD_OF("vtrain-single/x", "training-speed", members)
 
-static void ask(const char *text, ty_asked *asked, char reason[TY_SKIP_REASON_SIZE])
+static void ask(const char *text, ty_row_question *asked, char reason[TY_SKIP_REASON_SIZE])
 {
     ty_records *records = NULL;
     ty_json_document *names = NULL;
@@ -45,7 +45,7 @@ Test(language_models, a_record_is_a_question)
 {
     const char *text = RECORD(MODEL "," CLUSTER "," PARALLEL "," BATCH "," MEASURED);
     char reason[TY_SKIP_REASON_SIZE];
-    ty_asked asked;
+    ty_row_question asked;
 
     ask(text, &asked, reason);
     cr_expect_str_eq(reason, "");
@@ -72,7 +72,7 @@ Test(language_models, metrics_become_seconds)
 
     for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
         char text[2048], reason[TY_SKIP_REASON_SIZE];
-        ty_asked asked;
+        ty_row_question asked;
         snprintf(text, sizeof text,
                  RECORD(MODEL "," CLUSTER "," PARALLEL "," BATCH
                               ",\"measured\":{\"metric\":\"%s\",\"value\":%g,\"unit\":\"x\"}"),
@@ -187,7 +187,7 @@ Test(language_models, what_is_left_out_is_filled_and_said)
 
     for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
         char reason[TY_SKIP_REASON_SIZE];
-        ty_asked asked;
+        ty_row_question asked;
         ask(rows[i].text, &asked, reason);
         cr_expect_str_eq(reason, "", "%s: %s", rows[i].name, reason);
         cr_expect_eq(strncmp(asked.workload, rows[i].workload, strlen(rows[i].workload)), 0,
@@ -213,7 +213,7 @@ Test(language_models, time_to_train_is_steps)
         "\"value\":20,\"unit\":\"min\"},\"also_measured\":[{\"metric\":"
         "\"steps_to_target_derived\",\"value\":6000,\"unit\":\"steps\"}]");
     char reason[TY_SKIP_REASON_SIZE];
-    ty_asked asked;
+    ty_row_question asked;
 
     ask(text, &asked, reason);
     cr_expect_str_eq(reason, "");
@@ -259,7 +259,7 @@ Test(language_models, what_is_no_question_has_a_reason)
 
     for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
         char reason[TY_SKIP_REASON_SIZE];
-        ty_asked asked;
+        ty_row_question asked;
         ask(rows[i].text, &asked, reason);
         cr_expect_not_null(strstr(reason, rows[i].reason), "row %zu: \"%s\"", i, reason);
     }

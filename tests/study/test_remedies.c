@@ -1,6 +1,6 @@
 /* Each plan that does not fit comes with a change that makes it fit: the first one in the order
- * documented for ty_question_remedy, found here by querying each change by hand. Its line gives the
- * promised result. */
+ * documented for ty_question_suggestion, found here by querying each change by hand. Its line gives
+ * the promised result. */
 #include "ty_study.h"
 
 #include <criterion/criterion.h>
@@ -28,8 +28,8 @@ static bool fits(const ty_question *question)
     return has_plan;
 }
 
-/* @param out [out] clear with ty_remedy_clear */
-static void refused(const ty_question *question, ty_remedy *out)
+/* @param out [out] clear with ty_suggestion_clear */
+static void refused(const ty_question *question, ty_suggestion *out)
 {
     ty_question_inputs inputs = {0};
     ty_plan *plan = NULL;
@@ -38,29 +38,30 @@ static void refused(const ty_question *question, ty_remedy *out)
     cr_assert_eq(ty_question_open(question, NULL, &inputs, &error), TY_OK, "%s", error.message);
     cr_assert_eq(ty_question_plan(question, &inputs, NULL, &plan, &error), TY_EINFEASIBLE,
                  "%s %s fits: %s", question->workload, question->fix, error.message);
-    cr_assert_eq(ty_question_remedy(question, &inputs, NULL, out, &error), TY_OK, "%s",
+    cr_assert_eq(ty_question_suggestion(question, &inputs, NULL, out, &error), TY_OK, "%s",
                  error.message);
     ty_question_inputs_clear(&inputs);
 }
 
 /* The change, typed as printed, gives the promised step time. */
-static void type(const ty_question *question, const ty_remedy *remedy)
+static void type(const ty_question *question, const ty_suggestion *suggestion)
 {
     const ty_question typed = {.workload = question->workload,
-                               .cluster = remedy->cluster,
-                               .stack = ty_stack_words(remedy->plan->stack),
-                               .precision = ty_precision_name(remedy->plan->workload->precision),
-                               .global_batch = remedy->plan->global_batch,
-                               .fix = remedy->plan->fix,
+                               .cluster = suggestion->cluster,
+                               .stack = ty_stack_words(suggestion->plan->stack),
+                               .precision =
+                                   ty_precision_name(suggestion->plan->workload->precision),
+                               .global_batch = suggestion->plan->global_batch,
+                               .fix = suggestion->plan->fix,
                                .seed = question->seed};
     ty_plan *plan = NULL;
     ty_error error = {0};
 
-    cr_assert_eq(answer(&typed, &plan, &error), TY_OK, "%s: --fix %s: %s", remedy->words, typed.fix,
-                 error.message);
-    cr_expect_float_eq(plan->prediction.step_time_s / remedy->plan->prediction.step_time_s, 1, 1e-9,
-                       "%s: %g s, promised %g s", remedy->words, plan->prediction.step_time_s,
-                       remedy->plan->prediction.step_time_s);
+    cr_assert_eq(answer(&typed, &plan, &error), TY_OK, "%s: --fix %s: %s", suggestion->words,
+                 typed.fix, error.message);
+    cr_expect_float_eq(plan->prediction.step_time_s / suggestion->plan->prediction.step_time_s, 1,
+                       1e-9, "%s: %g s, promised %g s", suggestion->words,
+                       plan->prediction.step_time_s, suggestion->plan->prediction.step_time_s);
     ty_plan_free(plan);
 }
 
@@ -107,7 +108,7 @@ Test(remedies, the_first_that_fits_is_told, .timeout = 300)
 
     for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
         char fix[128] = "", words[160] = "";
-        ty_remedy remedy = {0};
+        ty_suggestion suggestion = {0};
         ty_question question = {.workload = rows[i].workload,
                                 .cluster = rows[i].cluster,
                                 .precision = rows[i].precision,
@@ -118,8 +119,8 @@ Test(remedies, the_first_that_fits_is_told, .timeout = 300)
             snprintf(fix + strlen(fix), sizeof fix - strlen(fix), "%s%s", p > 0 ? "," : "",
                      rows[i].pins[p]);
         question.fix = fix[0] != '\0' ? fix : NULL;
-        refused(&question, &remedy);
-        cr_assert_not_null(remedy.words, "%s --fix %s", question.workload, fix);
+        refused(&question, &suggestion);
+        cr_assert_not_null(suggestion.words, "%s --fix %s", question.workload, fix);
         for (int out = 0; out < 4 && rows[i].pins[out] != NULL && words[0] == '\0'; out++) {
             char rest[128] = "";
             ty_question other = question;
@@ -132,13 +133,13 @@ Test(remedies, the_first_that_fits_is_told, .timeout = 300)
                 snprintf(words, sizeof words, "without %s it fits", rows[i].pins[out]);
         }
         if (words[0] != '\0')
-            cr_expect_str_eq(remedy.words, words, "%s --fix %s", question.workload, fix);
+            cr_expect_str_eq(suggestion.words, words, "%s --fix %s", question.workload, fix);
         else if (rows[i].words != NULL)
-            cr_expect_str_eq(remedy.words, rows[i].words);
+            cr_expect_str_eq(suggestion.words, rows[i].words);
         else
-            cr_expect_not_null(strchr(remedy.words, ','), "%s --fix %s: %s", question.workload, fix,
-                               remedy.words); /* several pins */
-        type(&question, &remedy);
-        ty_remedy_clear(&remedy);
+            cr_expect_not_null(strchr(suggestion.words, ','), "%s --fix %s: %s", question.workload,
+                               fix, suggestion.words); /* several pins */
+        type(&question, &suggestion);
+        ty_suggestion_clear(&suggestion);
     }
 }

@@ -117,12 +117,12 @@ Test(study, what_divides_badly_is_found_by_asking, .timeout = 200)
                                       .seed = 1};
         ty_question_inputs inputs = {0};
         ty_plan *plan = NULL;
-        const ty_uneven *batch, *blocks;
+        const ty_imbalance *batch, *blocks;
         ty_error error = {0};
         cr_assert_eq(ty_question_open(&question, NULL, &inputs, &error), TY_OK);
         cr_assert_eq(ty_question_plan(&question, &inputs, NULL, &plan, &error), TY_OK,
                      "row %zu: %s", i, error.message);
-        cr_assert_eq(ty_question_uneven(&question, &inputs, NULL, plan, &error), TY_OK, "%s",
+        cr_assert_eq(ty_question_imbalance(&question, &inputs, NULL, plan, &error), TY_OK, "%s",
                      error.message);
         batch = &plan->uneven[TY_UNEVEN_BATCH];
         blocks = &plan->uneven[TY_UNEVEN_BLOCKS];
@@ -332,10 +332,10 @@ Test(study, elastic_runs_shrink_by_the_replicas_that_are_lost, .timeout = 100)
 {
     const ty_fault faults[] = {{TY_FAULT_DEVICE, 3, 7200, "device:3"},
                                {TY_FAULT_HOST, 1, 86400, "host:1"}};
-    ty_outlook_question question = ty_outlook_question_default();
+    ty_forecast_question question = ty_forecast_question_default();
     ty_simulate_options how = ty_simulate_options_default();
     ty_plan_inputs inputs = {0};
-    ty_outlook rigid = {0}, elastic = {0};
+    ty_forecast rigid = {0}, elastic = {0};
     double step_time_s;
     ty_error error = {0};
 
@@ -343,10 +343,10 @@ Test(study, elastic_runs_shrink_by_the_replicas_that_are_lost, .timeout = 100)
     question.faults = faults;
     question.fault_count = 2;
     question.restart_s = 0;
-    cr_assert_eq(ty_outlook_find(&inputs, &how, step_time_s, &question, &rigid, &error), TY_OK,
+    cr_assert_eq(ty_forecast_find(&inputs, &how, step_time_s, &question, &rigid, &error), TY_OK,
                  "%s", error.message);
     question.is_elastic = true;
-    cr_assert_eq(ty_outlook_find(&inputs, &how, step_time_s, &question, &elastic, &error), TY_OK,
+    cr_assert_eq(ty_forecast_find(&inputs, &how, step_time_s, &question, &elastic, &error), TY_OK,
                  "%s", error.message);
     cr_assert_eq(rigid.endurance.failures, 2);
     cr_assert_eq(rigid.question.rate_count, 0); /* spares */
@@ -363,13 +363,14 @@ Test(study, elastic_runs_shrink_by_the_replicas_that_are_lost, .timeout = 100)
     cr_assert_lt(elastic.rates[8], 1);
     cr_assert_gt(rigid.endurance.goodput, elastic.endurance.goodput);
     cr_assert_str_eq(elastic.names[1], "host:1");
-    ty_outlook_clear(&rigid);
-    ty_outlook_clear(&elastic);
+    ty_forecast_clear(&rigid);
+    ty_forecast_clear(&elastic);
 
     question.faults = &(ty_fault){TY_FAULT_LINK, UINT32_MAX, 1, NULL};
     question.fault_count = 1;
-    cr_assert_eq(ty_outlook_find(&inputs, &how, step_time_s, &question, &rigid, &error), TY_EINVAL);
-    ty_outlook_clear(&rigid);
+    cr_assert_eq(ty_forecast_find(&inputs, &how, step_time_s, &question, &rigid, &error),
+                 TY_EINVAL);
+    ty_forecast_clear(&rigid);
     ty_plan_inputs_clear(&inputs);
 }
 

@@ -101,7 +101,7 @@ static void refill(ty_json_stream *s)
 }
 
 /* The next character, or -1 at the end. */
-static int look(ty_json_stream *s)
+static int peek(ty_json_stream *s)
 {
     if (s->at == s->used && !(s->is_ended && s->used == 0))
         refill(s);
@@ -110,18 +110,18 @@ static int look(ty_json_stream *s)
 
 static int take(ty_json_stream *s)
 {
-    int c = look(s);
+    int c = peek(s);
     if (c >= 0)
         s->at++;
     return c;
 }
 
-static int look_past_blanks(ty_json_stream *s)
+static int skip_blanks(ty_json_stream *s)
 {
-    int c = look(s);
+    int c = peek(s);
     while (c == ' ' || c == '\n' || c == '\r' || c == '\t') {
         s->at++;
-        c = look(s);
+        c = peek(s);
     }
     return c;
 }
@@ -146,7 +146,7 @@ static ty_status fail_at(ty_json_stream *s, int found, const char *expected, ty_
 
 ty_status ty_json_stream_peek(ty_json_stream *stream, char *out, ty_error *error)
 {
-    int c = look_past_blanks(stream);
+    int c = skip_blanks(stream);
     if (c < 0 && stream->failed != TY_OK)
         return fail_at(stream, c, "a value", error);
     *out = c < 0 ? '\0' : (char)c;
@@ -155,7 +155,7 @@ ty_status ty_json_stream_peek(ty_json_stream *stream, char *out, ty_error *error
 
 ty_status ty_json_stream_enter(ty_json_stream *stream, char bracket, ty_error *error)
 {
-    int c = look_past_blanks(stream);
+    int c = skip_blanks(stream);
     if (c != bracket)
         return fail_at(stream, c, bracket == '{' ? "an object" : "an array", error);
     stream->at++;
@@ -207,7 +207,7 @@ static ty_status string_rest(ty_json_stream *s, char *out, size_t size, ty_error
 ty_status ty_json_stream_string(ty_json_stream *stream, char out[TY_JSON_STREAM_TEXT],
                                 ty_error *error)
 {
-    int c = look_past_blanks(stream);
+    int c = skip_blanks(stream);
     if (c != '"')
         return fail_at(stream, c, "a string", error);
     stream->at++;
@@ -217,7 +217,7 @@ ty_status ty_json_stream_string(ty_json_stream *stream, char out[TY_JSON_STREAM_
 ty_status ty_json_stream_next(ty_json_stream *stream, char closing, bool *is_first, bool *has_next,
                               char *key, ty_error *error)
 {
-    int c = look_past_blanks(stream);
+    int c = skip_blanks(stream);
 
     *has_next = false;
     if (c == closing) {
@@ -232,7 +232,7 @@ ty_status ty_json_stream_next(ty_json_stream *stream, char closing, bool *is_fir
     *is_first = false;
     if (key != NULL) {
         TY_TRY(ty_json_stream_string(stream, key, error));
-        c = look_past_blanks(stream);
+        c = skip_blanks(stream);
         if (c != ':')
             return fail_at(stream, c, "':'", error);
         stream->at++;
@@ -251,13 +251,13 @@ ty_status ty_json_stream_number(ty_json_stream *stream, double *out, ty_error *e
 {
     char text[48], *end;
     size_t length = 0;
-    int c = look_past_blanks(stream);
+    int c = skip_blanks(stream);
     double value;
 
     while (c > 0 && strchr("0123456789+-.eENaInfity", c) != NULL && length + 1 < sizeof text) {
         text[length++] = (char)c;
         stream->at++;
-        c = look(stream);
+        c = peek(stream);
     }
     text[length] = '\0';
     value = is_unknown(text) ? (double)NAN : strtod(text, &end);
@@ -280,7 +280,7 @@ static ty_status skip_word(ty_json_stream *s, ty_error *error)
     static const char *const words[] = {"true", "false", "null"};
     char text[12];
     size_t length = 0;
-    int c = look(s);
+    int c = peek(s);
     double ignored;
 
     if ((c >= '0' && c <= '9') || c == '-' || c == 'N' || c == 'I')
@@ -288,7 +288,7 @@ static ty_status skip_word(ty_json_stream *s, ty_error *error)
     while (length + 1 < sizeof text && ((c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z'))) {
         text[length++] = (char)c;
         s->at++;
-        c = look(s);
+        c = peek(s);
     }
     text[length] = '\0';
     for (size_t i = 0; i < sizeof words / sizeof words[0]; i++)
@@ -305,7 +305,7 @@ ty_status ty_json_stream_skip(ty_json_stream *stream, ty_error *error)
     size_t depth = 0;
 
     for (;;) {
-        int c = look_past_blanks(stream);
+        int c = skip_blanks(stream);
         if (c == '{' || c == '[') {
             if (depth == TY_JSON_STREAM_DEPTH)
                 return fail_at(stream, c, "values nested at most 200 deep", error);
@@ -328,12 +328,12 @@ ty_status ty_json_stream_skip(ty_json_stream *stream, ty_error *error)
             }
             if (!is_object[depth])
                 continue;
-            c = look_past_blanks(stream);
+            c = skip_blanks(stream);
             if (c != '"')
                 return fail_at(stream, c, "the name of a member", error);
             stream->at++;
             TY_TRY(string_rest(stream, key, sizeof key, error));
-            c = look_past_blanks(stream);
+            c = skip_blanks(stream);
             if (c != ':')
                 return fail_at(stream, c, "':'", error);
             stream->at++;

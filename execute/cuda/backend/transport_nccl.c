@@ -858,8 +858,8 @@ static uint32_t told_free(const nccl_state *state)
     return found;
 }
 
-static ty_status tell(nccl_state *state, const channel *c, uint32_t member, notice_kind kind,
-                      uint64_t stamp, ty_error *error)
+static ty_status notify(nccl_state *state, const channel *c, uint32_t member, notice_kind kind,
+                        uint64_t stamp, ty_error *error)
 {
     ty_transport *transport = state->options.transport;
     nccl_told *place = state->told;
@@ -871,14 +871,14 @@ static ty_status tell(nccl_state *state, const channel *c, uint32_t member, noti
                            sizeof place->said, &place->request, error);
 }
 
-static ty_status tell_all(nccl_state *state, const channel *c, notice_kind kind, uint64_t stamp,
-                          ty_error *error)
+static ty_status notify_all(nccl_state *state, const channel *c, notice_kind kind, uint64_t stamp,
+                            ty_error *error)
 {
     ty_status status = TY_OK;
 
     for (uint32_t m = 0; m < c->member_count && status == TY_OK; m++)
         if (m != c->position)
-            status = tell(state, c, m, kind, stamp, error);
+            status = notify(state, c, m, kind, stamp, error);
     return status;
 }
 
@@ -930,7 +930,7 @@ static ty_status stamps_ask(nccl_state *state, channel *c, ty_error *error)
     ty_launch_propose(state->order, &c->launch);
     c->latest = c->launch.stamp;
     c->step = STEP_READY;
-    return tell_all(state, c, NOTICE_ASK, c->launch.stamp, error);
+    return notify_all(state, c, NOTICE_ASK, c->launch.stamp, error);
 }
 
 /* With two members, this stamp is final. */
@@ -1006,7 +1006,7 @@ done:
 }
 
 /* Reports asynchronous NCCL errors, such as a failed network. */
-static ty_status failure_look(nccl_state *state, const channel *c, ty_error *error)
+static ty_status failure_check(nccl_state *state, const channel *c, ty_error *error)
 {
     ncclResult_t failure = ncclSuccess;
     ty_status status = TY_OK;
@@ -1019,27 +1019,27 @@ done:
 }
 
 /* For a pass, checks all communicators that it may use. */
-static ty_status failures_look(nccl_state *state, const channel *c, ty_error *error)
+static ty_status failures_check(nccl_state *state, const channel *c, ty_error *error)
 {
     ty_status status = TY_OK;
 
     if (!c->is_of_passes)
-        return failure_look(state, c, error);
+        return failure_check(state, c, error);
     for (uint32_t i = 0; i < state->count && status == TY_OK; i++)
         if (!state->channels[i].is_of_passes)
-            status = failure_look(state, &state->channels[i], error);
+            status = failure_check(state, &state->channels[i], error);
     return status;
 }
 
 /* Whether the kernel has ended. */
-static ty_status end_look(nccl_state *state, channel *c, bool *is_moved, ty_error *error)
+static ty_status end_check(nccl_state *state, channel *c, bool *is_moved, ty_error *error)
 {
     const cudaError_t code = cudaEventQuery(c->event);
     ty_status status = TY_OK;
 
     if (code == cudaErrorNotReady) {
         (void)cudaGetLastError();
-        return failures_look(state, c, error);
+        return failures_check(state, c, error);
     }
     CUDA_CHECK(code, status, done);
     c->current->is_done = true;
@@ -1068,7 +1068,7 @@ static ty_status channel_advance(nccl_state *state, channel *c, bool *is_moved, 
     ty_status status = TY_OK;
 
     if (c->current != NULL && c->step == STEP_LAUNCHED)
-        TY_CHECK(end_look(state, c, is_moved, error), status, done);
+        TY_CHECK(end_check(state, c, is_moved, error), status, done);
     if (c->current == NULL)
         next_take(c);
     if (c->current == NULL)
@@ -1079,15 +1079,15 @@ static ty_status channel_advance(nccl_state *state, channel *c, bool *is_moved, 
     } else if (c->step == STEP_POSTED && !is_leader && room > 0) {
         *is_moved = true;
         c->step = STEP_READY;
-        TY_CHECK(tell(state, c, c->leader, NOTICE_READY, 0, error), status, done);
+        TY_CHECK(notify(state, c, c->leader, NOTICE_READY, 0, error), status, done);
     } else if (c->step == STEP_STAMP_DUE && room > 0) {
         *is_moved = true;
         c->step = c->member_count == 2 ? STEP_DECIDED : STEP_STAMPED;
-        TY_CHECK(tell(state, c, c->leader, NOTICE_STAMP, c->launch.stamp, error), status, done);
+        TY_CHECK(notify(state, c, c->leader, NOTICE_STAMP, c->launch.stamp, error), status, done);
     } else if (c->step == STEP_GO_DUE && room >= others) {
         *is_moved = true;
         c->step = STEP_DECIDED;
-        TY_CHECK(tell_all(state, c, NOTICE_GO, c->launch.stamp, error), status, done);
+        TY_CHECK(notify_all(state, c, NOTICE_GO, c->launch.stamp, error), status, done);
     }
     if (c->step == STEP_DECIDED && ty_launch_is_next(state->order, &c->launch)) {
         *is_moved = true;

@@ -9,7 +9,7 @@ bool ty_simulate_is_built(void)
     return false;
 }
 
-static ty_status left_out(ty_error *error)
+static ty_status not_built(ty_error *error)
 {
     return ty_fail(error, TY_EUNSUPPORTED,
                    "simulation is left out of this build (TY_WITH_SIMULATE=OFF): it needs SimGrid; "
@@ -18,12 +18,12 @@ static ty_status left_out(ty_error *error)
 
 ty_status ty_simulate_load(ty_error *error)
 {
-    return left_out(error);
+    return not_built(error);
 }
 
 ty_status ty_engine_load(ty_error *error)
 {
-    return left_out(error);
+    return not_built(error);
 }
 
 ty_status ty_simulate(const ty_plan *plan, const ty_program *program, const ty_costs *costs,
@@ -31,7 +31,7 @@ ty_status ty_simulate(const ty_plan *plan, const ty_program *program, const ty_c
                       ty_timeline **out, ty_error *error)
 {
     (void)plan, (void)program, (void)costs, (void)cluster, (void)options, (void)out;
-    return left_out(error);
+    return not_built(error);
 }
 
 ty_status ty_simulate_parallel(const ty_plan *plan, const ty_program *program,
@@ -40,7 +40,7 @@ ty_status ty_simulate_parallel(const ty_plan *plan, const ty_program *program,
                                ty_timeline **out, ty_error *error)
 {
     (void)plan, (void)program, (void)costs, (void)parallel, (void)cluster, (void)options, (void)out;
-    return left_out(error);
+    return not_built(error);
 }
 
 ty_status ty_simulate_classes(const ty_plan *plan, const ty_program *program, const ty_costs *costs,
@@ -48,5 +48,5 @@ ty_status ty_simulate_classes(const ty_plan *plan, const ty_program *program, co
                               uint32_t *classes, ty_error *error)
 {
     (void)plan, (void)program, (void)costs, (void)cluster, (void)options, (void)classes;
-    return left_out(error);
+    return not_built(error);
 }

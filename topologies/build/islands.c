@@ -33,7 +33,7 @@ static void add(island *i, uint64_t word)
 }
 
 /* Counts devices and hosts. @param at [out, vertex_count] the place of each vertex in its island */
-static void look_at_vertices(const ty_cluster *c, island *islands, uint32_t *at)
+static void count_vertices(const ty_cluster *c, island *islands, uint32_t *at)
 {
     for (uint32_t v = 0; v < c->vertex_count; v++)
         if (c->vertices[v].island != NO_INDEX)
@@ -140,7 +140,7 @@ ty_status ty_cluster_places(const ty_cluster *cluster, ty_device_place *places, 
     ty_status status = TY_OK;
 
     TY_CHECK(ty_check_memory(islands != NULL && at != NULL, error), status, cleanup);
-    look_at_vertices(cluster, islands, at);
+    count_vertices(cluster, islands, at);
     for (uint32_t d = 1; d < cluster->device_count; d++)
         has_order = has_order &&
                     ty_cluster_device_host(cluster, d - 1) <= ty_cluster_device_host(cluster, d);

@@ -4,15 +4,15 @@
 #include <math.h>
 #include <stdlib.h>
 
-typedef struct uneven_search {
+typedef struct imbalance_search {
     const ty_question *question;
     const ty_question_inputs *inputs;
     ty_plan_options how;
     const ty_plan *plan;
-} uneven_search;
+} imbalance_search;
 
 /* Samples per second of the best plan with `how`; 0 if there is none. */
-static ty_status ask(const uneven_search *u, const ty_plan_options *how, double *samples_per_s,
+static ty_status ask(const imbalance_search *u, const ty_plan_options *how, double *samples_per_s,
                      ty_error *error)
 {
     ty_plan_options options = *how;
@@ -58,7 +58,7 @@ static uint32_t largest_divisor(uint32_t number, uint32_t most)
     return 1;
 }
 
-static ty_status look_at_batch(uneven_search *u, ty_uneven *out, ty_error *error)
+static ty_status try_batches(imbalance_search *u, ty_imbalance *out, ty_error *error)
 {
     const uint32_t batch = u->plan->global_batch;
     const uint32_t devices =
@@ -66,7 +66,7 @@ static ty_status look_at_batch(uneven_search *u, ty_uneven *out, ty_error *error
     ty_plan_options how = u->how;
     uint32_t near[4], near_count = 0;
     double best = 0;
-    ty_uneven found = {.count = batch, .parts = devices};
+    ty_imbalance found = {.count = batch, .parts = devices};
 
     if (batch % devices == 0 || devices % batch == 0)
         return TY_OK;
@@ -101,7 +101,7 @@ static ty_status look_at_batch(uneven_search *u, ty_uneven *out, ty_error *error
 /* ---- Blocks over stages --------------------------------------------------------------------- */
 
 /* Compute loss of uneven stages: 1 - mean / maximum over pipeline ranks. */
-static ty_status stage_loss(const uneven_search *u, double *share, ty_error *error)
+static ty_status stage_loss(const imbalance_search *u, double *share, ty_error *error)
 {
     ty_status status = TY_OK;
     ty_program *program = NULL;
@@ -127,11 +127,11 @@ done:
     return status;
 }
 
-static ty_status look_at_blocks(uneven_search *u, ty_uneven *out, ty_error *error)
+static ty_status try_blocks(imbalance_search *u, ty_imbalance *out, ty_error *error)
 {
     const uint32_t stages = u->plan->stage_count;
     ty_plan_options how = u->how;
-    ty_uneven found = {.parts = stages};
+    ty_imbalance found = {.parts = stages};
     double fullest; /* blocks of the largest stage */
     const uint32_t *starts;
     uint32_t head, near[2] = {0, 0};
@@ -172,10 +172,10 @@ static ty_status look_at_blocks(uneven_search *u, ty_uneven *out, ty_error *erro
     return TY_OK;
 }
 
-ty_status ty_question_uneven(const ty_question *question, const ty_question_inputs *inputs,
-                             const ty_watch *watch, ty_plan *plan, ty_error *error)
+ty_status ty_question_imbalance(const ty_question *question, const ty_question_inputs *inputs,
+                                const ty_watch *watch, ty_plan *plan, ty_error *error)
 {
-    uneven_search u = {.question = question, .inputs = inputs, .plan = plan};
+    imbalance_search u = {.question = question, .inputs = inputs, .plan = plan};
     ty_objective objective = TY_THROUGHPUT;
     ty_fix_texts texts = {0};
     ty_status status = TY_OK;
@@ -189,8 +189,8 @@ ty_status ty_question_uneven(const ty_question *question, const ty_question_inpu
         u.how.should_stop = watch->should_stop;
         u.how.stop_context = watch->context;
     }
-    TY_CHECK(look_at_batch(&u, &plan->uneven[TY_UNEVEN_BATCH], error), status, done);
-    TY_CHECK(look_at_blocks(&u, &plan->uneven[TY_UNEVEN_BLOCKS], error), status, done);
+    TY_CHECK(try_batches(&u, &plan->uneven[TY_UNEVEN_BATCH], error), status, done);
+    TY_CHECK(try_blocks(&u, &plan->uneven[TY_UNEVEN_BLOCKS], error), status, done);
 done:
     ty_fix_texts_clear(&texts);
     /* Keeps the results so far. */
@@ -213,7 +213,7 @@ ty_status ty_question_answer(const ty_question *question, const ty_watch *watch,
         own.seed = TY_USUAL_SEED;
     TY_CHECK(ty_question_open(&own, watch, &inputs, error), status, cleanup);
     TY_CHECK(ty_question_plan(&own, &inputs, watch, &plan, error), status, cleanup);
-    TY_CHECK(ty_question_uneven(&own, &inputs, watch, plan, error), status, cleanup);
+    TY_CHECK(ty_question_imbalance(&own, &inputs, watch, plan, error), status, cleanup);
     *out = plan;
     plan = NULL; /* ownership moved */
 

@@ -23,17 +23,17 @@ typedef struct search {
     const ty_question *question;
     const ty_question_inputs *inputs;
     const ty_watch *watch;
-    ty_remedy *out;
+    ty_suggestion *out;
     ty_error *error;
     bool is_found;
 } search;
 
-void ty_remedy_clear(ty_remedy *remedy)
+void ty_suggestion_clear(ty_suggestion *suggestion)
 {
-    ty_free(remedy->words);
-    ty_free(remedy->cluster);
-    ty_plan_free(remedy->plan);
-    *remedy = (ty_remedy){0};
+    ty_free(suggestion->words);
+    ty_free(suggestion->cluster);
+    ty_plan_free(suggestion->plan);
+    *suggestion = (ty_suggestion){0};
 }
 
 /* Tries a question; if it has a plan, that is the suggestion.
@@ -58,7 +58,7 @@ static ty_status ask(search *s, const ty_vary_point *point, bool is_open, const 
             ty_question_plan(&question, is_open ? s->inputs : &opened, s->watch, &plan, &detail);
     *answer = status;
     if (status == TY_OK) {
-        *s->out = (ty_remedy){
+        *s->out = (ty_suggestion){
             .words = ty_strdup(words), .cluster = ty_strdup(question.cluster), .plan = plan};
         s->is_found = true;
         if (s->out->words == NULL || s->out->cluster == NULL)
@@ -230,8 +230,8 @@ static ty_status ask_devices(search *s, bool keeps_pins)
     return status;
 }
 
-ty_status ty_question_remedy(const ty_question *question, const ty_question_inputs *inputs,
-                             const ty_watch *watch, ty_remedy *out, ty_error *error)
+ty_status ty_question_suggestion(const ty_question *question, const ty_question_inputs *inputs,
+                                 const ty_watch *watch, ty_suggestion *out, ty_error *error)
 {
     search s = {question, inputs, watch, out, error, false};
     ty_deployment deployment;
@@ -239,7 +239,7 @@ ty_status ty_question_remedy(const ty_question *question, const ty_question_inpu
         least_devices(question, inputs) <= ty_cluster_device_count(inputs->cluster);
     ty_status answer, status = TY_OK;
 
-    *out = (ty_remedy){0};
+    *out = (ty_suggestion){0};
     if (ty_question_deploy(question, inputs, &deployment, NULL) != TY_OK)
         return TY_OK; /* the precision does not affect the model here */
     if (has_room) {
@@ -260,6 +260,6 @@ ty_status ty_question_remedy(const ty_question *question, const ty_question_inpu
         TY_CHECK(ask_devices(&s, false), status, done);
 done:
     if (status != TY_OK)
-        ty_remedy_clear(out);
+        ty_suggestion_clear(out);
     return status;
 }

@@ -1,5 +1,5 @@
 /* Converts published names to catalogue names, and records to questions. */
-#include "asked.h"
+#include "row_question.h"
 
 #include "ty_planner.h"
 #include "ty_study.h"
@@ -90,8 +90,8 @@ static const char *host_of(const ty_json *names, const ty_record *record, uint32
     return "";
 }
 
-bool ty_names_cluster(const ty_json *names, const ty_record *record, char line[TY_ASKED_SIZE],
-                      char reason[TY_SKIP_REASON_SIZE])
+bool ty_names_cluster(const ty_json *names, const ty_record *record,
+                      char line[TY_ROW_QUESTION_SIZE], char reason[TY_SKIP_REASON_SIZE])
 {
     const ty_json *gpu = ty_names_row(names, "gpus", record), *network;
     uint32_t gpus, per_host, hosts;
@@ -112,7 +112,7 @@ bool ty_names_cluster(const ty_json *names, const ty_record *record, char line[T
     hosts = (gpus + per_host - 1) / per_host;
     host = host_of(names, record, hosts, per_host);
     if (host[0] != '\0') {
-        snprintf(line, TY_ASKED_SIZE, "%ux %s", hosts, host);
+        snprintf(line, TY_ROW_QUESTION_SIZE, "%ux %s", hosts, host);
         return true;
     }
     network = ty_names_row(names, "networks", record);
@@ -120,7 +120,7 @@ bool ty_names_cluster(const ty_json *names, const ty_record *record, char line[T
         snprintf(reason, TY_SKIP_REASON_SIZE, "network between nodes not stated, or not known");
         return false;
     }
-    snprintf(line, TY_ASKED_SIZE, "leaf:1 host:%u gpu:%u @%s %s %s", hosts, per_host,
+    snprintf(line, TY_ROW_QUESTION_SIZE, "leaf:1 host:%u gpu:%u @%s %s %s", hosts, per_host,
              ty_find_text(gpu, "device"), ty_find_text(gpu, "inside"),
              hosts > 1 ? ty_find_text(network, "link") : "eth10"); /* not used inside a host */
     return true;
@@ -128,28 +128,28 @@ bool ty_names_cluster(const ty_json *names, const ty_record *record, char line[T
 
 /* ---- Questions ------------------------------------------------------------------------------- */
 
-void ty_asked_add(char out[TY_ASKED_SIZE], const char *format, ...)
+void ty_row_question_add(char out[TY_ROW_QUESTION_SIZE], const char *format, ...)
 {
     const size_t length = strlen(out);
     va_list arguments;
 
     va_start(arguments, format);
-    vsnprintf(out + length, TY_ASKED_SIZE - length, format, arguments);
+    vsnprintf(out + length, TY_ROW_QUESTION_SIZE - length, format, arguments);
     va_end(arguments);
 }
 
-void ty_asked_set_scale(ty_asked *asked, const char *stack, double scale)
+void ty_row_question_set_scale(ty_row_question *asked, const char *stack, double scale)
 {
     char number[32];
 
     ty_format_number(scale, number);
     snprintf(asked->stack, sizeof asked->stack, "%s", stack);
     if (scale < 1 || scale > 1)
-        ty_asked_add(asked->stack, " compute_scale=%s", number);
+        ty_row_question_add(asked->stack, " compute_scale=%s", number);
 }
 
-ty_status ty_asked_step(const ty_asked *asked, const ty_record *record, double *step_s,
-                        bool *is_fitted, ty_error *error)
+ty_status ty_row_question_step(const ty_row_question *asked, const ty_record *record,
+                               double *step_s, bool *is_fitted, ty_error *error)
 {
     const ty_question question = {.workload = asked->workload,
                                   .cluster = asked->cluster,
@@ -177,15 +177,16 @@ cleanup:
     return status;
 }
 
-ty_status ty_asked_calibrate(ty_asked *asked, const ty_record *record, const char *stack,
-                             double measured_s, double *out, ty_error *error)
+ty_status ty_row_question_calibrate(ty_row_question *asked, const ty_record *record,
+                                    const char *stack, double measured_s, double *out,
+                                    ty_error *error)
 {
     double scale = 1, step_s;
     bool is_fitted;
 
     for (int round = 0; round < MOST_ROUNDS && scale > SMALLEST_SCALE; round++) {
-        ty_asked_set_scale(asked, stack, scale);
-        TY_TRY(ty_asked_step(asked, record, &step_s, &is_fitted, error));
+        ty_row_question_set_scale(asked, stack, scale);
+        TY_TRY(ty_row_question_step(asked, record, &step_s, &is_fitted, error));
         if (fabs(step_s / measured_s - 1) < SCALE_TOLERANCE) {
             *out = scale;
             return TY_OK;
@@ -210,7 +211,8 @@ ty_status ty_verdict_command(const char *const *words, ty_verdict *out, ty_error
     return ty_text_take(&text, &out->command, error);
 }
 
-ty_status ty_asked_answer(const ty_asked *asked, double step_s, ty_verdict *out, ty_error *error)
+ty_status ty_row_question_answer(const ty_row_question *asked, double step_s, ty_verdict *out,
+                                 ty_error *error)
 {
     const char *const options[][2] = {{"--workload", asked->workload},
                                       {"--cluster", asked->cluster},

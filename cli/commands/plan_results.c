@@ -3,7 +3,7 @@
 
 #include <string.h>
 
-void findings_clear(findings *f)
+void plan_results_clear(plan_results *f)
 {
     ty_comparison_free(f->comparison);
     ty_run_free(f->run);
@@ -12,8 +12,8 @@ void findings_clear(findings *f)
     ty_plan_inputs_clear(&f->inputs);
 }
 
-ty_status findings_read(const char *plan_path, const char *run_path, const ty_watch *watch,
-                        findings *f, ty_error *error)
+ty_status plan_results_read(const char *plan_path, const char *run_path, const ty_watch *watch,
+                            plan_results *f, ty_error *error)
 {
     ty_digest digest;
 
@@ -34,7 +34,7 @@ ty_status findings_read(const char *plan_path, const char *run_path, const ty_wa
     return TY_OK;
 }
 
-ty_status findings_make(findings *f, ty_error *error)
+ty_status plan_results_make(plan_results *f, ty_error *error)
 {
     ty_simulate_options how = ty_simulate_options_default();
     const ty_plan_inputs *in = &f->inputs;

@@ -10,24 +10,24 @@
 #define DEFAULT_REPAIR_S 86400.0
 enum { MOST_LOST = 8 };
 
-ty_outlook_question ty_outlook_question_default(void)
+ty_forecast_question ty_forecast_question_default(void)
 {
-    return (ty_outlook_question){.horizon_s = DEFAULT_HORIZON_S,
-                                 .repair_s = DEFAULT_REPAIR_S,
-                                 .restart_s = (double)NAN,
-                                 .seed = 1};
+    return (ty_forecast_question){.horizon_s = DEFAULT_HORIZON_S,
+                                  .repair_s = DEFAULT_REPAIR_S,
+                                  .restart_s = (double)NAN,
+                                  .seed = 1};
 }
 
 /* ---- Costs of a fault ---------------------------------------------------------------------- */
 
 typedef struct faults {
-    const ty_outlook_question *asked;
+    const ty_forecast_question *asked;
     const ty_plan_inputs *inputs;
     const ty_simulate_options *how;
     double step_time_s;
     bool *is_lost; /* [replica] */
     uint32_t lost_count;
-    ty_outlook *out;
+    ty_forecast *out;
 } faults;
 
 /* Step time of other inputs; slowdowns refer to the stage replicas of the original plan. */
@@ -140,7 +140,7 @@ static ty_status measure_shrinking(const faults *f, uint32_t lost, ty_error *err
 
 static ty_status take_faults(faults *f, ty_error *error)
 {
-    ty_outlook *out = f->out;
+    ty_forecast *out = f->out;
 
     for (uint32_t i = 0; i < f->asked->fault_count; i++) {
         const ty_fault *fault = &f->asked->faults[i];
@@ -168,19 +168,19 @@ static ty_status take_times(const faults *f, ty_error *error)
     ty_endurance_question *q = &f->out->question;
     ty_score_question usual = ty_score_question_default();
     ty_failure_question failures;
-    ty_failure_outlook outlook;
+    ty_failure_forecast forecast;
 
     usual.checkpoint_interval_s = f->asked->checkpoint_interval_s;
     TY_TRY(ty_failure_question_of(f->inputs->plan, f->inputs->cluster, &usual, &failures, error));
     if (!isnan(f->asked->restart_s))
         failures.restart_s = f->asked->restart_s;
-    TY_TRY(ty_failures(&failures, &outlook, error));
+    TY_TRY(ty_failures(&failures, &forecast, error));
     q->horizon_s = f->asked->horizon_s;
     q->repair_s = f->asked->repair_s;
-    q->checkpoint_interval_s = outlook.checkpoint_interval_s;
+    q->checkpoint_interval_s = forecast.checkpoint_interval_s;
     q->checkpoint_write_s = failures.checkpoint_write_s;
     q->restart_s = failures.restart_s;
-    q->failure_rate_per_s = f->asked->is_random ? 1.0 / outlook.system_mtbf_s : 0.0;
+    q->failure_rate_per_s = f->asked->is_random ? 1.0 / forecast.system_mtbf_s : 0.0;
     q->seed = f->asked->seed;
     q->known = f->out->known;
     q->rates = f->out->rates;
@@ -195,7 +195,7 @@ int ty_compare_numbers(const void *left, const void *right)
     return (a > b) - (a < b);
 }
 
-static ty_status endure_seeds(ty_outlook *out, uint32_t seeds, ty_error *error)
+static ty_status endure_seeds(ty_forecast *out, uint32_t seeds, ty_error *error)
 {
     ty_status status = TY_OK;
     double *goodputs = ty_alloc(seeds, sizeof *goodputs);
@@ -224,7 +224,7 @@ static ty_status endure_seeds(ty_outlook *out, uint32_t seeds, ty_error *error)
 
 static ty_status endure(faults *f, ty_error *error)
 {
-    ty_outlook *out = f->out;
+    ty_forecast *out = f->out;
     const uint32_t replicas = f->inputs->plan->stages[0].replicas;
     uint32_t lost;
 
@@ -237,15 +237,15 @@ static ty_status endure(faults *f, ty_error *error)
     return endure_seeds(out, f->asked->seeds > 0 ? f->asked->seeds : 1, error);
 }
 
-ty_status ty_outlook_find(const ty_plan_inputs *inputs, const ty_simulate_options *how,
-                          double step_time_s, const ty_outlook_question *question, ty_outlook *out,
-                          ty_error *error)
+ty_status ty_forecast_find(const ty_plan_inputs *inputs, const ty_simulate_options *how,
+                           double step_time_s, const ty_forecast_question *question,
+                           ty_forecast *out, ty_error *error)
 {
     faults f = {
         .asked = question, .inputs = inputs, .how = how, .step_time_s = step_time_s, .out = out};
     ty_status status;
 
-    *out = (ty_outlook){0};
+    *out = (ty_forecast){0};
     out->known = ty_alloc(question->fault_count, sizeof *out->known);
     out->names = ty_alloc(question->fault_count, sizeof *out->names);
     out->rates = ty_alloc(MOST_LOST + 1, sizeof *out->rates);
@@ -258,17 +258,17 @@ ty_status ty_outlook_find(const ty_plan_inputs *inputs, const ty_simulate_option
     return status;
 }
 
-void ty_outlook_clear(ty_outlook *outlook)
+void ty_forecast_clear(ty_forecast *forecast)
 {
-    for (uint32_t i = 0; outlook->names != NULL && i < outlook->question.known_count; i++)
-        ty_free(outlook->names[i]);
-    ty_free(outlook->names);
-    ty_free(outlook->known);
-    ty_free(outlook->rates);
-    *outlook = (ty_outlook){0};
+    for (uint32_t i = 0; forecast->names != NULL && i < forecast->question.known_count; i++)
+        ty_free(forecast->names[i]);
+    ty_free(forecast->names);
+    ty_free(forecast->known);
+    ty_free(forecast->rates);
+    *forecast = (ty_forecast){0};
 }
 
-void ty_outlook_to_json(const ty_outlook *o, ty_json_writer *w)
+void ty_forecast_to_json(const ty_forecast *o, ty_json_writer *w)
 {
     const ty_endurance_question *q = &o->question;
     const struct {

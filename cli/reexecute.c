@@ -68,7 +68,7 @@ static void require_room(void)
     (void)munmap(room, bytes);
 }
 
-static void start_again(int count, char **words, char **environment)
+static void reexecute(int count, char **words, char **environment)
 {
     char *changed[MOST_VARIABLES + 3];
     char program[PATH_MAX];
@@ -104,7 +104,7 @@ static void start_again(int count, char **words, char **environment)
 }
 
 __attribute__((section(".preinit_array"), used)) static void (*const first)(int, char **,
-                                                                            char **) = start_again;
+                                                                            char **) = reexecute;
 
 /* Resets the setting for child processes. */
 __attribute__((constructor)) static void forget_memory(void)
