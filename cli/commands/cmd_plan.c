@@ -382,7 +382,12 @@ cleanup:
     return status;
 }
 
-static exit_code plan_config(const cli_options *options)
+/* Answers the options without --config. @param step_time_s [out] 0: no plan */
+typedef exit_code answer_function(const cli_options *options, double *step_time_s);
+
+/* The answer for the configuration of --config. `plan` also answers it without its layout. */
+static exit_code answer_config(const cli_options *options, const char *command,
+                               answer_function *answer)
 {
     cli_options own = *options;
     ty_training_config config = {0};
@@ -394,7 +399,7 @@ static exit_code plan_config(const cli_options *options)
     exit_code code, open_code;
 
     if (options->sequence > 0)
-        return report_usage("plan", "--config and --seq: the file says the sequence");
+        return report_usage(command, "--config and --seq: the file says the sequence");
     if (load_config(options, &config, &again, &fix, &bounds, &error) != TY_OK) {
         code = report_bad_input(&error);
         goto cleanup;
@@ -418,8 +423,9 @@ static exit_code plan_config(const cli_options *options)
     } else if (config.switches.length > 0 && !options->quiet)
         print_stderr("trainyard: note: %s not used: the software is not the file's",
                      config.switches.data);
-    code = plan_question(&own, &step_time_s);
-    if ((code != EXIT_DONE && code != EXIT_NO_PLAN) || options->json || own.fix == NULL)
+    code = answer(&own, &step_time_s);
+    if ((code != EXIT_DONE && code != EXIT_NO_PLAN) || options->json || own.fix == NULL ||
+        answer != plan_question)
         goto cleanup;
     own.given = &again;
     own.fix = bounds.length > 0 ? bounds.data : NULL;
@@ -435,17 +441,23 @@ cleanup:
     return code;
 }
 
-exit_code cmd_plan(const cli_options *options)
+static exit_code answer_options(const cli_options *options, const char *command,
+                                answer_function *answer)
 {
     double step_time_s;
 
     if (options->training_config == NULL && options->vocabulary > 0)
-        return report_usage("plan", "--vocabulary belongs to --config; for others write "
-                                    "'FILE vocabulary=N'");
+        return report_usage(command, "--vocabulary belongs to --config; for others write "
+                                     "'FILE vocabulary=N'");
     if (options->phases != NULL)
         return phased_plan(options);
-    return options->training_config != NULL ? plan_config(options)
-                                            : plan_question(options, &step_time_s);
+    return options->training_config != NULL ? answer_config(options, command, answer)
+                                            : answer(options, &step_time_s);
+}
+
+exit_code cmd_plan(const cli_options *options)
+{
+    return answer_options(options, "plan", plan_question);
 }
 
 static void memory_to_json(const ty_plan *plan, ty_text *text)
@@ -473,7 +485,7 @@ static void memory_to_json(const ty_plan *plan, ty_text *text)
     list_close(true, &w);
 }
 
-exit_code cmd_memory(const cli_options *options)
+static exit_code memory_question(const cli_options *options, double *step_time_s)
 {
     exit_code code;
     ty_error error = {0};
@@ -483,6 +495,7 @@ exit_code cmd_memory(const cli_options *options)
     ty_question question;
     const ty_watch watch = watch_from(options);
 
+    *step_time_s = 0;
     if (question_from(options, 0, &question, &error) != TY_OK ||
         ty_question_open(&question, &watch, &q, &error) != TY_OK)
         return report_bad_input(&error);
@@ -504,4 +517,9 @@ cleanup:
     ty_plan_free(plan);
     ty_question_inputs_clear(&q);
     return code;
+}
+
+exit_code cmd_memory(const cli_options *options)
+{
+    return answer_options(options, "memory", memory_question);
 }

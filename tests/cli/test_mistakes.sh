@@ -36,6 +36,13 @@ expect 2 plan --config "$SOURCE/tests/workloads/data/torchtitan.toml" -q
 expect_error_line "--cluster is needed"
 expect 2 plan --config "$SOURCE/tests/workloads/data/torchtitan.toml" -c "4x h100" -q
 expect_error_line "torchtitan.toml, as --fix tp: found \"8\", expected a whole number from 1 to 4"
+# The memory of a configuration file is that of its plan.
+expect 0 plan --config "$SOURCE/tests/workloads/data/torchtitan.toml" -c "16x dgx-h100" --no-simulate -q --json
+planned=$(sed -n 's/.*"activation_bytes": *\([0-9]*\).*/\1/p' out | head -n 1)
+expect 0 memory --config "$SOURCE/tests/workloads/data/torchtitan.toml" -c "16x dgx-h100" -q --json
+[ -n "$planned" ] && expect_output "\"activation_bytes\": $planned"
+expect 2 memory --vocabulary 100 -w gpt2 -c "8x h100" -q
+expect_error_line "--vocabulary belongs to --config"
 
 # `code` in the first column of the page's tables; a dash (...) stands for text that varies. Each
 # message is printed: by a row of the table, or by a string literal of the sources (adjacent ones
