@@ -14,7 +14,7 @@
  * fitted model, the program prints its error when it is left out. */
 #include "fit.h"
 #include "ty_base.h"
-#include "validate/asked.h"
+#include "validate/row_question.h"
 
 #include <math.h>
 #include <stdio.h>
