@@ -54,7 +54,7 @@ ty_shape cp_shape(const ty_stage_options *options, const ty_shape *whole)
 }
 
 _Static_assert(TOKEN_MOST_RUNS == TY_CONTEXT_RUNS,
-               "a context-parallel rank's tokens are so many runs");
+               "a context-parallel rank has TOKEN_MOST_RUNS runs of tokens");
 
 token_runs cp_token_runs_of(uint64_t sequence, uint32_t ranks, uint32_t rank)
 {

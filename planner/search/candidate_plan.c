@@ -350,7 +350,7 @@ static void name_replicas(const division *d, ty_text *name)
 static void name_dimensions(const ty_plan_dimensions *d, ty_text *name)
 {
     if (d->virtual_stages > 1)
-        ty_text_addf(name, ", %u stages a device", d->virtual_stages);
+        ty_text_addf(name, ", VPP %u", d->virtual_stages);
     if (d->tensor_parallel > 1)
         ty_text_addf(name, ", tensor parallel %u", d->tensor_parallel);
     if (d->context_parallel > 1)

@@ -1336,7 +1336,7 @@ static ty_status channels_open(nccl_state *state, ty_error *error)
         state->staging =
             cuda_memory_allocate(state->options.stage, state->options.all_to_all_bytes);
     if (state->probe == NULL || (state->options.all_to_all_bytes > 0 && state->staging == NULL))
-        return ty_fail(error, TY_ENOMEM, "out of GPU memory for what an exchange sends");
+        return ty_fail(error, TY_ENOMEM, "out of GPU memory for an all-to-all");
     TY_TRY(peers_open(state, error));
     for (uint32_t i = 0; i < state->count; i++)
         TY_TRY(channel_open(state, &state->channels[i], error));
