@@ -757,7 +757,7 @@ static ty_status search_set(search *s, search_question *q, ty_error *error)
     return TY_OK;
 }
 
-/* "searched plans for 8000 of 8000 devices: 4.26 s a step so far" */
+/* "searched plans for 8000 of 8000 devices: 4.26 s per step so far" */
 static void report_progress(const search *s, const search_question *q)
 {
     const uint32_t devices = ty_cluster_device_count(q->cluster);
@@ -769,7 +769,7 @@ static void report_progress(const search *s, const search_question *q)
         ty_format_seconds(s->best_s, seconds);
     snprintf(line, sizeof line, "searched plans for %u of %u devices: %s%s", q->device_count,
              devices, s->estimates > 0 ? seconds : "none",
-             s->estimates > 0 ? " a step so far" : " yet");
+             s->estimates > 0 ? " per step so far" : " yet");
     q->options->note(q->options->note_context, line);
 }
 

@@ -34,7 +34,7 @@ expect 0 cluster import "$scratch/tree.conf" --host dgx-a100 -q -o "$scratch/tre
 expect 0 plan -w gpt3-175b -c "$scratch/tree.json" --no-simulate -o "$scratch/plan.json"
 expect_output "of 8000 devices stay idle"
 grep -q "searched plans for 8000 of 8000 devices: none yet" "$scratch/err" && pass || fail "no progress"
-grep -q "a step so far" "$scratch/err" && pass || fail "no progress with a plan"
+grep -q "per step so far" "$scratch/err" && pass || fail "no progress with a plan"
 grep -q '"idle_devices": [1-9]' "$scratch/plan.json" && pass || fail "idle_devices is not in the plan"
 expect 0 plan -w resnet50 -c "$scratch/tree.json" --no-simulate -q
 expect_output "of 8000 devices stay idle"
@@ -51,7 +51,7 @@ mkfifo "$scratch/notes"
     2>"$scratch/notes" </dev/null &
 planner=$!
 while read -r line; do
-    case $line in *"a step so far"*) kill -INT "$planner" ;; esac
+    case $line in *"per step so far"*) kill -INT "$planner" ;; esac
 done <"$scratch/notes"
 wait "$planner"
 code=$?
