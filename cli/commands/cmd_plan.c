@@ -279,8 +279,10 @@ static exit_code plan_question(const cli_options *options, double *step_time_s)
     }
     *step_time_s = ty_plan_summary(plan)->step_time_s;
     code = options->json ? print_text(&text) : print_answer(&text);
-    if (code == EXIT_DONE && interrupted(NULL))
+    if (code == EXIT_DONE && interrupted(NULL)) {
+        print_stderr("trainyard: interrupted: this is the best plan found so far");
         code = EXIT_INTERRUPTED;
+    }
 
 cleanup:
     ty_text_clear(&words);

@@ -38,7 +38,7 @@ static const json_field summary_fields[] = {
     {SUMMARY(tokens_per_s_per_device), 0, DBL_MAX, .is_optional = true},
     {SUMMARY(compute_share), 0, MOST_SHARE},
     {SUMMARY(exposed_collective_share), 0, MOST_SHARE,
-     .about = "compute waits for a gradient exchange"},
+     .about = "compute waits for gradient communication"},
     {SUMMARY(exposed_transfer_share), 0, MOST_SHARE,
      .about = "compute waits for a transfer that is on its way"},
     {SUMMARY(bubble_share), 0, MOST_SHARE,

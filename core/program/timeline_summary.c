@@ -316,7 +316,7 @@ static const char *share_label(const ty_plan *plan, share which, char room[64])
     if (which == SHARE_COLLECTIVE)
         for (uint32_t b = 0; b < plan->bucket_count; b++)
             if (ty_plan_exchange_kind(plan, &plan->buckets[b], 0) != TY_ALL_REDUCE)
-                return "gradient exchange";
+                return "gradient communication";
     return labels[which];
 }
 

@@ -51,11 +51,15 @@ mkfifo "$scratch/notes"
     2>"$scratch/notes" </dev/null &
 planner=$!
 while read -r line; do
-    case $line in *"per step so far"*) kill -INT "$planner" ;; esac
+    case $line in
+    *"per step so far"*) kill -INT "$planner" ;;
+    *"interrupted: this is the best plan found so far"*) is_said=yes ;;
+    esac
 done <"$scratch/notes"
 wait "$planner"
 code=$?
 [ $code -eq 130 ] && pass || fail "exit code $code instead of 130 after an interrupt"
+[ "${is_said:-}" = yes ] && pass || fail "an interrupted search does not say so"
 expect_output "Step time"
 
 # Ten times as many hosts in an uneven tree.
