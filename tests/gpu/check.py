@@ -31,7 +31,7 @@ REASON = 300  # characters of a reason that are kept
 
 Part = collections.namedtuple("Part", "name limit_s least_s")
 PARTS = [Part("environment", 30, 5), Part("smoke", 40, 10), Part("gpt2", 60, 15), Part("resnet50", 60, 15),
-         Part("kernels", 70, 15), Part("loop", 100, 20), Part("cases", 60, 20), Part("pytorch", 110, 25),
+         Part("kernels", 70, 15), Part("loop", 100, 20), Part("cases", 60, 20), Part("pytorch", 170, 25),
          Part("sanitize", 30, 15), Part("ranks", 40, 10)]
 
 Network = collections.namedtuple("Network", "name workload precision batch tokens")
@@ -464,14 +464,15 @@ class Day:
                 self.save()
 
     def cases_part(self):
-        warming = None
+        warming = []
         if not self.asked.quick:  # PyTorch compiles meanwhile, into a cache that its part uses
-            warming = ThreadPoolExecutor(1).submit(self.run, "torch-warming", self.torch_command(GPT2, "compile", "--warm-up"), 55,
-                                                   self.machine_environment, **self.torch_cache())
+            pool = ThreadPoolExecutor(2)
+            warming = [pool.submit(self.run, f"torch-warming-{network.name}", self.torch_command(network, "compile", "--warm-up"), 58,
+                                   self.machine_environment, **self.torch_cache()) for network in (RESNET50, GPT2)]
         words = self.asked.case or (["=update sgd"] if self.asked.quick else [])
         self.cases_run([(family, ["--quick", "--family", family, *words]) for family in FAMILIES], 8)
-        if warming:
-            warming.result()
+        for compiling in warming:
+            compiling.result()
 
     def torch_cache(self):
         return {"TORCHINDUCTOR_CACHE_DIR": self.path("inductor"), "TRITON_CACHE_DIR": self.path("triton")}
@@ -485,10 +486,10 @@ class Day:
         if self.asked.quick:
             self.note("skipped", "pytorch", "nothing to compare on the emulator")
             return
-        for network, how, words in ((RESNET50, "compile", []), (GPT2, "eager", []), (RESNET50, "eager", []), (GPT2, "compile", []),
+        for network, how, words in ((RESNET50, "compile", []), (GPT2, "compile", []), (GPT2, "eager", []), (RESNET50, "eager", []),
                                     (GPT2, "compile", ["--vocabulary", "50304"])):
             name = f"torch-{network.name}-{how}" + ("-" + words[1] if words else "")
-            code, out = self.run(name, self.torch_command(network, how, *words), 60, self.machine_environment, **self.torch_cache())
+            code, out = self.run(name, self.torch_command(network, how, *words), 80, self.machine_environment, **self.torch_cache())
             if code == 0:
                 self.put("pytorch", name, json.loads(out.splitlines()[-1]))
                 self.note("done", name)
