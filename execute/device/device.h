@@ -214,6 +214,12 @@ typedef struct ty_device_memory {
     /** Zeroed; NULL when there is none. Freed by `release` before the stage is closed. */
     void *(*allocate)(ty_stage_device *stage, uint64_t bytes);
     void (*release)(ty_stage_device *stage, void *memory);
+    /** Copies a batch of numbers for the first stage to `room`, of `allocate`, while passes run.
+     * One thread, which may be another than that of the passes. */
+    ty_status (*input_send)(ty_stage_device *stage, void *room, const float *host, ty_error *error);
+    /** Makes such a batch the input of the slot's next forward, in place of `input`. */
+    ty_status (*input_take)(ty_stage_device *stage, uint32_t slot, const void *room,
+                            ty_error *error);
     /** Host memory that copies fast. */
     void *(*host_allocate)(ty_stage_device *stage, uint64_t bytes);
     void (*host_release)(ty_stage_device *stage, void *memory);
@@ -297,8 +303,8 @@ typedef struct ty_device_backend {
      * that cross cuts have the workload's `element_bytes` per number: floats, or, if these are two
      * bytes, numbers of the passes' type. */
     float *(*input)(ty_stage_device *stage, uint32_t slot);
-    /** Only of a first stage with `input`: replaces the slot's input buffer by `fresh`, which is as
-     * large, host memory, aligned to 64 bytes, and outlives the slot's use of it.
+    /** Only of a first stage with `input`, if `memory` is NULL: replaces the slot's input buffer by
+     * `fresh`, which is as large, aligned to 64 bytes, and outlives the slot's use of it.
      * @return the buffer before */
     float *(*swap_input)(ty_stage_device *stage, uint32_t slot, float *fresh);
     int32_t *(*tokens)(ty_stage_device *stage, uint32_t slot); /* token input; NULL if none */

@@ -22,12 +22,14 @@ enum { BATCHES_AHEAD = 2 };
 typedef struct ahead_batch {
     whole_sample rows; /* NULL: no load of this rank reads it */
     void *room;        /* owned: the first memory of its input */
+    void *on_device;   /* its input there, in a device's own memory; NULL: none */
     ty_status status;
     ty_error error;
 } ahead_batch;
 struct input_ahead {
     ahead_batch batches[BATCHES_AHEAD];
     bool is_allowed, is_worthwhile, is_running; /* compute thread */
+    ty_stage_device *device;                    /* of the first stage; NULL: on another rank */
     uint32_t slow_batches;                      /* likewise: prepared by it, in a row */
     pthread_t thread;
     stream_cursor at; /* the thread's */
@@ -147,6 +149,9 @@ static void *input_main(void *argument)
         pthread_mutex_unlock(&in->lock);
         batch->error = (ty_error){0};
         batch->status = status = batch_make(in, load, step, &rows, &batch->error);
+        if (status == TY_OK && rows.input != NULL && batch->on_device != NULL)
+            batch->status = status =
+                in->memory->input_send(a->device, batch->on_device, rows.input, &batch->error);
         pthread_mutex_lock(&in->lock);
         interpreter_advance(in, TY_STREAM_INPUT, &a->at);
         a->made++;
@@ -194,7 +199,7 @@ bool interpreter_batch_is_ready(const ty_interpreter *in)
 
 /* ---- Loading ------------------------------------------------------------------------------- */
 
-/* Swaps the input buffers of the slot and the batch. */
+/* The slot's input becomes the batch's: its copy on the device, or its buffer, by a swap. */
 static ty_status batch_take(ty_interpreter *in, virtual_stage_state *virtual_stage, uint32_t slot,
                             ty_error *error)
 {
@@ -205,7 +210,9 @@ static ty_status batch_take(ty_interpreter *in, virtual_stage_state *virtual_sta
 
     if (batch->status != TY_OK)
         return ty_fail(error, batch->status, "%s", batch->error.message);
-    if (to.input != NULL)
+    if (to.input != NULL && batch->on_device != NULL)
+        TY_TRY(in->memory->input_take(virtual_stage->device, slot, batch->on_device, error));
+    else if (to.input != NULL)
         batch->rows.input =
             in->options.backend->swap_input(virtual_stage->device, slot, batch->rows.input);
     if (to.tokens != NULL)
@@ -251,8 +258,11 @@ static float *input_make(const ty_interpreter *in, ahead_batch *batch, uint64_t 
 {
     unsigned char *room;
 
-    if (in->memory != NULL)
-        return batch->room = in->memory->host_allocate(in->virtual_stages[0].device, bytes);
+    if (in->memory != NULL) {
+        batch->on_device = in->memory->allocate(in->ahead->device, bytes);
+        batch->room = in->memory->host_allocate(in->ahead->device, bytes);
+        return batch->on_device != NULL ? batch->room : NULL;
+    }
     batch->room = room = ty_alloc_large(bytes + ALIGNMENT, 1);
     return room == NULL ? NULL : (void *)(room + (ALIGNMENT - (uintptr_t)room % ALIGNMENT));
 }
@@ -285,6 +295,8 @@ ty_status interpreter_input_open(ty_interpreter *in, ty_error *error)
     if (in->options.dataset == NULL)
         return TY_OK;
     for (uint32_t h = 0; h < in->virtual_stage_count; h++) {
+        if (in->virtual_stages[h].stage == 0)
+            in->ahead->device = in->virtual_stages[h].device;
         has_input = has_input || in->virtual_stages[h].stage == 0;
         has_labels = has_labels || in->virtual_stages[h].stage + 1 == in->options.plan->stage_count;
     }
@@ -306,7 +318,9 @@ void interpreter_input_close(ty_interpreter *in)
         if (in->memory == NULL)
             ty_free(batch->room);
         else if (batch->room != NULL)
-            in->memory->host_release(in->virtual_stages[0].device, batch->room);
+            in->memory->host_release(in->ahead->device, batch->room);
+        if (batch->on_device != NULL)
+            in->memory->release(in->ahead->device, batch->on_device);
         ty_free(batch->rows.tokens);
         ty_free(batch->rows.labels);
     }

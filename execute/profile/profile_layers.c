@@ -80,6 +80,21 @@ static ty_status update_layer(const ty_profiler *p, ty_stage_device *device, lay
     return TY_OK;
 }
 
+typedef struct update_work {
+    const ty_profiler *profiler;
+    ty_stage_device *device;
+} update_work;
+
+static ty_status update_run(void *context, ty_error *error)
+{
+    const update_work *work = context;
+    const ty_device_backend *backend = work->profiler->backend;
+    bool is_finite;
+
+    return backend->memory->update(work->device, &work->profiler->workload->optimizer, 1, 0,
+                                   backend->parameter_count(work->device), &is_finite, error);
+}
+
 /* Whether the layer's weights need work: an update, or the second part of backward, which a layer
  * that shares another's matrix has, too. */
 static bool has_third(const ty_profiler *p, const layer_samples *samples, uint32_t layer)
@@ -228,8 +243,10 @@ static ty_status update_row_add(ty_profile *profile, const ty_update_time *row, 
     return TY_OK;
 }
 
-/* A row for each size of layer, and one for all of them together. */
-static ty_status update_rows_add(ty_profiler *p, const double *medians, ty_error *error)
+/* A row for each size of layer, and one for all of them together.
+ * @param all_s 0: the sum of the layers' */
+static ty_status update_rows_add(ty_profiler *p, const double *medians, double all_s,
+                                 ty_error *error)
 {
     const ty_workload *w = p->workload;
     ty_update_time whole = {.kind = w->optimizer.kind};
@@ -245,14 +262,17 @@ static ty_status update_rows_add(ty_profiler *p, const double *medians, ty_error
         whole.seconds += row.seconds;
         TY_CHECK(update_row_add(p->profile, &row, error), status, done);
     }
+    if (all_s > 0)
+        whole.seconds = all_s;
     if (whole.elements > 0)
         status = update_row_add(p->profile, &whole, error);
 done:
     return status;
 }
 
-/* Medians, layer by layer. @param second [2 * layers]: forward, or first part, and backward, or
- * second part. @param updates [layers], or NULL */
+/* Medians, layer by layer. @param pairs [2 * layers]: forward, or first part, and backward, or
+ * second part. @param updates [layers + 1], or NULL: the last is that of all weights at once, or 0
+ */
 static ty_status samples_reduce(const ty_profiler *p, const layer_samples *samples, double *pairs,
                                 double *updates, ty_error *error)
 {
@@ -276,7 +296,7 @@ static ty_status samples_reduce(const ty_profiler *p, const layer_samples *sampl
     }
     TY_CHECK(ty_mean_over_ranks(p, pairs, 2 * (uint64_t)count, error), status, done);
     if (updates != NULL)
-        status = ty_mean_over_ranks(p, updates, count, error);
+        status = ty_mean_over_ranks(p, updates, count + 1, error);
 done:
     return status;
 }
@@ -315,6 +335,10 @@ static ty_status kind_time(ty_profiler *p, uint32_t micro_batch, bool is_split, 
     for (uint32_t slot = 0; slot < PROFILE_SLOTS; slot++)
         ty_profiler_batch_fill(p, device, slot, micro_batch);
     TY_CHECK(passes_time(p, device, &samples, error), status, cleanup);
+    if (updates != NULL && p->backend->memory != NULL) /* a launch for all costs less than many */
+        TY_CHECK(ty_measure(p, device, update_run, &(update_work){p, device}, budget_s,
+                            &updates[samples.layer_count], error),
+                 status, cleanup);
     status = samples_reduce(p, &samples, pairs, updates, error);
 cleanup:
     if (device != NULL)
@@ -332,7 +356,7 @@ ty_status ty_profile_layers(ty_profiler *p, uint32_t micro_batch, ty_error *erro
 {
     const uint32_t count = p->workload->layer_count;
     double *pairs = ty_alloc(count, 2 * sizeof *pairs), *parts = ty_alloc(count, 2 * sizeof *parts);
-    double *updates = ty_alloc(count, sizeof *updates);
+    double *updates = ty_alloc((size_t)count + 1, sizeof *updates);
     char **names = ty_alloc(count, sizeof *names);
     ty_status status = TY_OK;
 
@@ -345,7 +369,7 @@ ty_status ty_profile_layers(ty_profiler *p, uint32_t micro_batch, ty_error *erro
     if (ty_profiler_has_clock(p) && p->backend->backward_input != NULL)
         TY_CHECK(kind_time(p, micro_batch, true, parts, NULL, error), status, cleanup);
     TY_CHECK(rows_add(p, micro_batch, pairs, parts, names, error), status, cleanup);
-    status = update_rows_add(p, updates, error);
+    status = update_rows_add(p, updates, updates[count], error);
 cleanup:
     for (uint32_t layer = 0; names != NULL && layer < count; layer++)
         ty_free(names[layer]);

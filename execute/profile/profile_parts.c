@@ -312,6 +312,47 @@ static ty_status load_run(void *context, ty_error *error)
     return status;
 }
 
+/* A batch on its way to memory of the device. */
+typedef struct send_work {
+    const ty_device_memory *memory;
+    ty_stage_device *device;
+    void *room;
+    float *host;
+} send_work;
+
+static ty_status send_run(void *context, ty_error *error)
+{
+    const send_work *work = context;
+
+    return work->memory->input_send(work->device, work->room, work->host, error);
+}
+
+/* Seconds per sample; 0 if the device reads the host's memory, and for tokens, which are few. */
+static ty_status send_time(const ty_profiler *p, double *seconds, ty_error *error)
+{
+    const uint32_t micro_batch = p->job->micro_batches[0];
+    const uint64_t bytes = ty_shape_elements(&p->workload->input) * micro_batch * sizeof(float);
+    send_work work = {.memory = p->backend->memory};
+    ty_status status;
+
+    *seconds = 0;
+    if (work.memory == NULL || p->workload->input_kind != TY_INPUT_REAL)
+        return TY_OK;
+    TY_TRY(ty_profiler_open(p, micro_batch, 1, false, &work.device, error));
+    work.room = work.memory->allocate(work.device, bytes);
+    work.host = work.memory->host_allocate(work.device, bytes);
+    status = work.room != NULL && work.host != NULL
+                 ? ty_measure(p, NULL, send_run, &work, part_budget_s, seconds, error)
+                 : no_memory(error);
+    *seconds /= micro_batch;
+    if (work.room != NULL)
+        work.memory->release(work.device, work.room);
+    if (work.host != NULL)
+        work.memory->host_release(work.device, work.host);
+    p->backend->close(work.device);
+    return status;
+}
+
 /* Without the data set there is nothing to time and the figure stays 0: layers and the network can
  * be measured on a host that has no data yet. */
 static ty_status load_time(ty_profiler *p, ty_error *error)
@@ -321,7 +362,7 @@ static ty_status load_time(ty_profiler *p, ty_error *error)
     bool is_token = w->input_kind == TY_INPUT_TOKEN;
     ty_dataset *dataset = NULL;
     load_work work = {.inputs = ty_shape_elements(&w->input)};
-    double seconds = 0;
+    double seconds = 0, sending;
     ty_status status = TY_OK;
 
     work.labels = ty_shape_elements(scores) / scores->dimensions[scores->dimension_count - 1];
@@ -337,6 +378,8 @@ static ty_status load_time(ty_profiler *p, ty_error *error)
         ty_dataset_fill(dataset); /* as after the first steps of training */
         TY_CHECK(ty_measure(p, NULL, load_run, &work, part_budget_s, &seconds, error), status,
                  cleanup);
+        TY_CHECK(send_time(p, &sending, error), status, cleanup);
+        seconds += LOAD_SAMPLES * sending; /* by the same thread */
     }
     TY_CHECK(ty_mean_over_ranks(p, &seconds, 1, error), status, cleanup);
     if (dataset == NULL)

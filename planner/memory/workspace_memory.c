@@ -21,6 +21,9 @@
 /* Samples in memory: Fashion-MNIST's 60,000 for training, one copy per rank
  * (execute/data/data_idx.c). Text is mapped, synthetic samples are generated on demand. */
 #define FASHION_MNIST_SAMPLES 60000
+/* Batches of numbers on their way to a device, as floats (execute/interpreter/interpreter_input.c).
+ */
+#define BATCHES_AHEAD 2
 /* Workspace of cuDNN's backward of a layer on one rank; 0 if attention is the worker's own
  * (execute/cuda/layers/cuda_attention.c). */
 static uint64_t attention_scratch(const ty_plan *plan, uint32_t layer)
@@ -77,6 +80,15 @@ static uint64_t convolution_scratch(const ty_plan *plan, uint32_t layer)
                a[TY_KERNEL_WIDTH] * w->element_bytes;
 }
 
+static uint64_t batches_ahead(const ty_plan *plan, uint32_t position)
+{
+    const ty_workload *w = plan->workload;
+
+    if (position > 0 || w->input_kind != TY_INPUT_REAL || w->learning == TY_LEARNING_REINFORCEMENT)
+        return 0;
+    return BATCHES_AHEAD * ty_rank_bytes(plan, ty_shape_elements(&w->input) * sizeof(float));
+}
+
 uint64_t ty_memory_workspace(const ty_plan *plan, uint32_t position, uint32_t positions,
                              bool is_on_cores)
 {
@@ -97,7 +109,7 @@ uint64_t ty_memory_workspace(const ty_plan *plan, uint32_t position, uint32_t po
         }
     }
     if (!is_on_cores)
-        return ACCELERATOR_BYTES + scratch;
+        return ACCELERATOR_BYTES + scratch + batches_ahead(plan, position);
     if (has_convolution)
         bytes += CONVOLUTION_BYTES;
     if (strcmp(w->dataset, "fashion-mnist") == 0 && (position == 0 || position + 1 == positions))

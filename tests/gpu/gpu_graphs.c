@@ -96,12 +96,12 @@ static const graph_case plans[] = {
      NULL,
      0,
      NULL},
-    {"graphs gpt, 2 lanes through the host",
+    {"graphs gpt, 2 ranks through the host",
      SMALL_GPT,
      {.replicas = {1}, .buckets = 1, BATCH, .tp = 2},
      NULL,
      0,
-     "lanes exchange through the host's memory"},
+     "ranks exchange through the host's memory"},
 };
 enum { PLANS = sizeof plans / sizeof *plans };
 

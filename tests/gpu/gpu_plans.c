@@ -42,6 +42,17 @@ static const char flattened[] =
     "{\"kind\": \"flatten\"}, {\"kind\": \"linear\", \"out_features\": 2},"
     "{\"kind\": \"softmax_cross_entropy\"}]}";
 
+/* Its source has a rate, so a thread makes batches and sends them ahead from the first on. */
+static const char sent_ahead[] =
+    "{\"schema\": \"trainyard.zoo/1\", \"name\": \"sent-ahead\", \"family\": \"sequential\","
+    "\"source\": \"lenet.json\", \"input\": [2, 16, 16], \"sample_bytes\": 2049,"
+    "\"input_s_per_sample\": 0.00001,"
+    "\"dataset\": \"synthetic\", \"global_batch\": 24, \"optimizer\": {\"kind\": \"sgd\","
+    "\"learning_rate\": 0.05, \"momentum\": 0.9, \"weight_decay\": 0}, \"layers\": ["
+    "{\"kind\": \"conv2d\", \"out_channels\": 4, \"kernel\": 3, \"padding\": 1},"
+    "{\"kind\": \"relu\"}, {\"kind\": \"flatten\"}, {\"kind\": \"linear\", "
+    "\"out_features\": 10}, {\"kind\": \"softmax_cross_entropy\"}]}";
+
 /* Almost only scores, whose buffer becomes their gradient. */
 static const char scored[] =
     "{\"schema\": \"trainyard.zoo/1\", \"name\": \"scored\", \"family\": \"sequential\","
@@ -90,6 +101,21 @@ static const plan_case plans[] = {
      "lenet",
      "lenet",
      {.schedule = TY_ONE_F_ONE_B, .replicas = {2, 1}, .cuts = {5}, .buckets = 2, BATCH},
+     EXACT},
+    {"plan images sent ahead, data parallel 2",
+     sent_ahead,
+     sent_ahead,
+     {.replicas = {2}, .buckets = 2, BATCH},
+     EXACT},
+    {"plan images sent ahead, 1f1b 2 stages, recompute",
+     sent_ahead,
+     sent_ahead,
+     {.schedule = TY_ONE_F_ONE_B,
+      .replicas = {1, 1},
+      .cuts = {2},
+      .buckets = 1,
+      BATCH,
+      .recompute = TY_RECOMPUTE_FULL},
      EXACT},
     {"plan gpt, gpipe 2 stages",
      "gpt-tiny sequence=32",
@@ -567,33 +593,39 @@ static const char gpt_wide[] =
 static const struct {
     const char *name, *workload;
     plan_shape shape;
-    double tolerance;
+    double tolerance, slack_bytes;
 } predicted[] = {
     {"predicted memory of mlp, 1f1b 3 stages",
      "mlp",
      {.schedule = TY_ONE_F_ONE_B, .replicas = {1, 1, 1}, .cuts = {3, 5}, LARGE_BATCH},
-     0.1},
+     0.1,
+     0},
     /* A flattened tensor is a copy, and so is its gradient. */
-    {"predicted memory of images, one rank", flattened, {.replicas = {1}, LARGE_BATCH}, 0.01},
-    {"predicted memory of scores, one rank", scored, {.replicas = {1}, LARGE_BATCH}, 0.05},
-    /* Sums are fused into the norms before them, unless they are recomputed. */
+    {"predicted memory of images, one rank", flattened, {.replicas = {1}, LARGE_BATCH}, 0.01, 0},
+    {"predicted memory of scores, one rank", scored, {.replicas = {1}, LARGE_BATCH}, 0.05, 0},
+    /* Sums are fused into the norms before them, unless they are recomputed. On an H100 and an H200
+     * cuDNN's workspace for such small convolutions is 0.9 to 1.1 MB more than predicted. */
     {"predicted memory of residual blocks, one rank",
      residual,
      {.replicas = {1}, LARGE_BATCH},
-     0.01},
+     0.01,
+     1.1e6},
     {"predicted memory of residual blocks, 1f1b 2 stages",
      residual,
      {.schedule = TY_ONE_F_ONE_B, .replicas = {1, 1}, .cuts = {16}, LARGE_BATCH},
-     0.01},
+     0.01,
+     1.1e6},
     {"predicted memory of residual blocks, recompute",
      residual,
      {.replicas = {1}, LARGE_BATCH, .recompute = TY_RECOMPUTE_FULL},
-     0.01},
+     0.01,
+     1.1e6},
     /* The model describes the activations of the CPU worker: here 13 to 14 % more. */
     {"predicted memory of gpt, 1f1b 2 stages",
      gpt_wide,
      {.schedule = TY_ONE_F_ONE_B, .replicas = {1, 1}, .cuts = {7}, LARGE_BATCH},
-     0.15},
+     0.15,
+     0},
     {"predicted memory of gpt, 1f1b 2 stages, recompute",
      gpt_wide,
      {.schedule = TY_ONE_F_ONE_B,
@@ -601,7 +633,8 @@ static const struct {
       .cuts = {7},
       LARGE_BATCH,
       .recompute = TY_RECOMPUTE_FULL},
-     0.15},
+     0.15,
+     0},
     /* And here 23 %. */
     {"predicted memory of gpt, gpipe 2 stages, recompute elements",
      gpt_wide,
@@ -610,16 +643,18 @@ static const struct {
       .cuts = {7},
       LARGE_BATCH,
       .recompute = TY_RECOMPUTE_ELEMENTWISE},
-     0.25},
+     0.25,
+     0},
     {"predicted memory of gpt, zb-h1 2 stages",
      gpt_wide,
      {.schedule = TY_ZERO_BUBBLE, .replicas = {1, 1}, .cuts = {7}, LARGE_BATCH},
-     0.1},
+     0.1,
+     0},
 };
 enum { PREDICTED = sizeof predicted / sizeof *predicted };
 
 static bool stage_predicted(const ty_plan *plan, const ty_program *program, uint32_t s,
-                            double tolerance)
+                            double tolerance, double slack_bytes)
 {
     const ty_plan_stage *of = &plan->stages[s];
     const ty_stage_options options = {.workload = plan->workload,
@@ -647,7 +682,8 @@ static bool stage_predicted(const ty_plan *plan, const ty_program *program, uint
                         use.communication_bytes);
     found = (double)(gpu->memory->peak_bytes(stage) - workspace_bytes);
     gpu->close(stage);
-    return fabs(expected - found) <= tolerance * found ||
+    return (found - expected <= tolerance * found + slack_bytes &&
+            expected - found <= tolerance * found) ||
            wrong("stage %u takes %.0f bytes, predicted are %.0f", s, found, expected);
 }
 
@@ -780,7 +816,8 @@ static bool case_predicted(int index)
     plan = make_plan(predicted[index].workload, &shape);
     is_right = ty_plan_lower(plan, &program, &error) == TY_OK || wrong("%s", error.message);
     for (uint32_t s = 0; is_right && s < plan->stage_count; s++)
-        is_right = stage_predicted(plan, program, s, predicted[index].tolerance);
+        is_right = stage_predicted(plan, program, s, predicted[index].tolerance,
+                                   predicted[index].slack_bytes);
     ty_program_free(program);
     ty_plan_free(plan);
     return is_right;

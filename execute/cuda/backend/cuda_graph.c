@@ -26,7 +26,7 @@
 
 /* Passes with a graph at most; others are queued. A graph takes about as much device memory as the
  * arguments of its launches: some hundred KB per thousand launches. */
-enum { MOST_PASSES = 512 };
+enum { MOST_PASSES = 8192 };
 
 typedef enum pass_state {
     PASS_NEW,

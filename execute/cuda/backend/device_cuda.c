@@ -85,7 +85,8 @@ static bool input_allocate(ty_stage_device *stage)
         return true;
     stage->own->host_input =
         stage_slots(stage, stage->values[0].count * sizeof(float), false, cuda_host_buffer);
-    return stage->own->host_input != NULL;
+    stage->own->is_taken = ty_alloc(stage->options.slots, sizeof *stage->own->is_taken);
+    return stage->own->host_input != NULL && stage->own->is_taken != NULL;
 }
 
 /* Per slot: tokens; the places ordered by token; start, token and number of the groups. */
@@ -159,14 +160,6 @@ static float *device_input(ty_stage_device *stage, uint32_t slot)
     return stage->before.data == NULL ? NULL : (float *)stage->before.data[slot];
 }
 
-static float *device_swap_input(ty_stage_device *stage, uint32_t slot, float *fresh)
-{
-    float *used = stage->own->host_input[slot];
-
-    stage->own->host_input[slot] = fresh;
-    return used;
-}
-
 /* ---- Passes: what comes in ---- */
 
 /* A counting sort by token, stable, so that sums over places go in their order. */
@@ -229,17 +222,49 @@ done:
     return status;
 }
 
-/* Queued before the pass and not in its graph, because the address changes from batch to batch. A
- * timed pass includes it. */
+/* Queued before the pass and not in its graph, because the address changes from batch to batch. */
 static ty_status numbers_enter(ty_stage_device *stage, uint32_t slot, ty_error *error)
 {
     ty_status status = TY_OK;
 
-    if (stage->own->host_input != NULL)
+    if (stage->own->host_input == NULL)
+        return TY_OK;
+    if (!stage->own->is_taken[slot])
         CUDA_CHECK(cudaMemcpyAsync(stage->before.data[slot], stage->own->host_input[slot],
                                    stage->before.numbers * sizeof(float), cudaMemcpyHostToDevice,
                                    stage->own->stream),
                    status, done);
+    stage->own->is_taken[slot] = false;
+done:
+    return status;
+}
+
+static ty_status memory_input_send(ty_stage_device *stage, void *room, const float *host,
+                                   ty_error *error)
+{
+    ty_status status = TY_OK;
+
+    CUDA_CHECK(cudaSetDevice(stage->own->ordinal), status, done);
+    CUDA_CHECK(cudaMemcpyAsync(room, host, stage->before.numbers * sizeof(float),
+                               cudaMemcpyHostToDevice, stage->own->sending),
+               status, done);
+    CUDA_CHECK(cudaStreamSynchronize(stage->own->sending), status, done);
+done:
+    return status;
+}
+
+static ty_status memory_input_take(ty_stage_device *stage, uint32_t slot, const void *room,
+                                   ty_error *error)
+{
+    ty_status status = TY_OK;
+
+    CUDA_CHECK(cudaSetDevice(stage->own->ordinal), status, done);
+    CUDA_CHECK(cudaMemcpyAsync(stage->before.data[slot], room,
+                               stage->before.numbers * sizeof(float), cudaMemcpyDeviceToDevice,
+                               stage->own->stream),
+               status, done);
+    status = cuda_stream_wait(stage->own->stream, error);
+    stage->own->is_taken[slot] = true;
 done:
     return status;
 }
@@ -248,8 +273,6 @@ static ty_status input_enter(ty_stage_device *stage, uint32_t slot, ty_error *er
 {
     if (stage->tokens != NULL)
         return tokens_enter(stage, slot, error);
-    if (stage->own->is_timed)
-        TY_TRY(numbers_enter(stage, slot, error));
     cuda_input_take(stage, slot);
     return TY_OK;
 }
@@ -316,7 +339,7 @@ static ty_status forward_run(ty_stage_device *stage, const stage_pass *pass, ty_
     TY_CHECK(cuda_use(stage, error), status, done);
     if (stage_pass_has_first(stage, pass) && stage->tokens != NULL)
         TY_CHECK(tokens_prepare(stage, pass->slot, error), status, done);
-    if (stage_pass_has_first(stage, pass) && !stage->own->is_timed)
+    if (stage_pass_has_first(stage, pass) && !pass->is_again)
         TY_CHECK(numbers_enter(stage, pass->slot, error), status, done);
     TY_CHECK(cuda_pass_run(stage, pass, forward_queue, error), status, done);
     TY_CHECK(cuda_stream_wait(stage->own->stream, error), status, done);
@@ -495,6 +518,9 @@ static void device_close(ty_stage_device *stage)
         cudaStreamDestroy(stage->own->stream);
     if (stage->own->side != NULL)
         cudaStreamDestroy(stage->own->side);
+    if (stage->own->sending != NULL)
+        cudaStreamDestroy(stage->own->sending);
+    ty_free(stage->own->is_taken);
     cuda_layouts_clear(stage);
     ty_free(stage->own->state_ranges);
     ty_free(stage->own->taken);
@@ -578,6 +604,8 @@ static ty_status libraries_open(ty_stage_device *stage, ty_error *error)
 
     CUDA_CHECK(cudaStreamCreateWithFlags(&stage->own->stream, cudaStreamNonBlocking), status, done);
     CUDA_CHECK(cudaStreamCreateWithFlags(&stage->own->side, cudaStreamNonBlocking), status, done);
+    CUDA_CHECK(cudaStreamCreateWithFlags(&stage->own->sending, cudaStreamNonBlocking), status,
+               done);
     TY_CHECK(cuda_blas_load(&stage->own->blas, error), status, done);
     code = stage->own->blas->cublasLtCreate(&stage->own->blas_handle);
     if (code != CUBLAS_STATUS_SUCCESS)
@@ -835,6 +863,8 @@ static const ty_device_memory memory = {
     .gather_end = cuda_gather_end,
     .allocate = memory_allocate,
     .release = memory_release,
+    .input_send = memory_input_send,
+    .input_take = memory_input_take,
     .host_allocate = memory_host_allocate,
     .host_release = memory_host_release,
     .read = memory_read,
@@ -866,7 +896,6 @@ static const ty_device_backend backend = {
     .open = device_open,
     .close = device_close,
     .input = device_input,
-    .swap_input = device_swap_input,
     .loss = device_loss,
     .select = device_select,
     .square = device_square,

@@ -66,11 +66,11 @@ struct stage_own {
     int ordinal;
     ty_device_identity identity;
     char description[400];
-    uint64_t shared_bytes;   /* of a block, at most */
-    int capability;          /* ten times the compute capability */
-    int processors;          /* streaming multiprocessors */
-    uint64_t capacity_bytes; /* of the GPU */
-    cudaStream_t stream, side;
+    uint64_t shared_bytes;              /* of a block, at most */
+    int capability;                     /* ten times the compute capability */
+    int processors;                     /* streaming multiprocessors */
+    uint64_t capacity_bytes;            /* of the GPU */
+    cudaStream_t stream, side, sending; /* of passes, of memory functions, of batches */
     cuda_type type;
 
     const cuda_blas *blas;
@@ -93,6 +93,7 @@ struct stage_own {
     cudaEvent_t clock[2];        /* from when to when */
 
     float **host_input; /* [slots], first stage with real input; else NULL */
+    bool *is_taken;     /* [slots]: the batch of the next forward is on the device already */
     int32_t **labels;   /* [slots], device */
     token_slot *token_slots;
     uint64_t token_vocabulary;

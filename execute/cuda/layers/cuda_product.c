@@ -22,7 +22,7 @@ typedef struct shape {
 typedef struct operands {
     const void *a, *b, *bias;
     void *d, *aux;
-    bool adds;
+    bool adds; /* to D; an epilogue's sums are overwritten */
 } operands;
 
 typedef struct product {
@@ -30,7 +30,7 @@ typedef struct product {
     cublasLtMatmulDesc_t operation;
     cublasLtMatrixLayout_t a, b, d;
     cublasLtMatmulAlgo_t algorithms[MOST_CANDIDATES]; /* in the order of trials, */
-    int algorithm, algorithm_count;                   /* starting from this one */
+    int algorithm, algorithm_count;                   /* starting from this one; 0: there is none */
 } product;
 
 struct cuda_plan_cache {
@@ -275,7 +275,15 @@ static ty_status algorithm_choose(ty_stage_device *stage, product *p, const oper
     return TY_OK;
 }
 
-/* TY_EUNSUPPORTED if cuBLASLt has no algorithm for this shape and epilogue. */
+static ty_status unsupported(const shape *key, ty_error *error)
+{
+    return ty_fail(error, TY_EUNSUPPORTED,
+                   "cuBLASLt has no product of %llu x %llu x %llu with epilogue %d",
+                   (unsigned long long)key->m, (unsigned long long)key->n,
+                   (unsigned long long)key->k, key->epilogue);
+}
+
+/* Without algorithms if cuBLASLt has none for this shape and epilogue. */
 static ty_status product_make(ty_stage_device *stage, const shape *key, const operands *o,
                               product *p, ty_error *error)
 {
@@ -293,12 +301,7 @@ static ty_status product_make(ty_stage_device *stage, const shape *key, const op
     code = blas->cublasLtMatmulAlgoGetHeuristic(stage->own->blas_handle, p->operation, p->a, p->b,
                                                 p->d, p->d, preference, MOST_CANDIDATES, found,
                                                 &count);
-    if (code != CUBLAS_STATUS_SUCCESS || count == 0)
-        status = ty_fail(error, TY_EUNSUPPORTED,
-                         "cuBLASLt has no product of %llu x %llu x %llu with epilogue %d",
-                         (unsigned long long)key->m, (unsigned long long)key->n,
-                         (unsigned long long)key->k, key->epilogue);
-    else
+    if (code == CUBLAS_STATUS_SUCCESS && count > 0)
         status = algorithm_choose(stage, p, o, found, count, error);
 done:
     if (preference != NULL)
@@ -344,7 +347,8 @@ static bool is_refusal(cublasStatus_t code)
            code == CUBLAS_STATUS_ARCH_MISMATCH;
 }
 
-/* Runs the first algorithm that is not refused (listed ones may be), and keeps it. */
+/* Runs the first algorithm that is not refused (listed ones may be), and keeps it. TY_EUNSUPPORTED
+ * if there is none. */
 static ty_status product_run(const ty_stage_device *stage, product *p, const operands *o,
                              ty_error *error)
 {
@@ -359,7 +363,12 @@ static ty_status product_run(const ty_stage_device *stage, product *p, const ope
                                                 &p->algorithms[tried], stage->own->workspace,
                                                 stage->own->workspace_bytes, stage->own->stream);
     }
-    return code == CUBLAS_STATUS_SUCCESS ? TY_OK : cuda_blas_fail(error, "cublasLtMatmul", code);
+    if (code == CUBLAS_STATUS_SUCCESS)
+        return TY_OK;
+    if (!is_refusal(code))
+        return cuda_blas_fail(error, "cublasLtMatmul", code);
+    p->algorithm = p->algorithm_count;
+    return unsupported(&p->key, error);
 }
 
 static ty_status multiply(ty_stage_device *stage, shape *key, const operands *o, ty_error *error)
@@ -466,7 +475,29 @@ static ty_status padded_weight_gradient(ty_stage_device *stage, const shape *all
     return TY_OK;
 }
 
-/* dW^T [in x out] = x^T dy; dx^T [in x rows] = W^T dy^T. */
+/* dW^T [in x out] = x^T dy, and the sums of dy's columns where cuBLASLt computes them with it. */
+static ty_status weight_gradient(ty_stage_device *stage, const cuda_affine_gradient *g, shape *key,
+                                 operands *o, bool *has_bias, ty_error *error)
+{
+    ty_status status;
+
+    *has_bias = false;
+    if (g->is_padded)
+        return padded_weight_gradient(stage, key, o, error);
+    if (g->dbias != NULL) {
+        key->epilogue = CUBLASLT_EPILOGUE_BGRADB;
+        o->bias = stage->own->sums;
+        status = multiply(stage, key, o, error);
+        *has_bias = status == TY_OK;
+        if (status != TY_EUNSUPPORTED)
+            return status;
+        key->epilogue = CUBLASLT_EPILOGUE_DEFAULT;
+        o->bias = NULL;
+    }
+    return multiply(stage, key, o, error);
+}
+
+/* dx^T [in x rows] = W^T dy^T. */
 ty_status cuda_affine_backward(ty_stage_device *stage, const cuda_affine_gradient *g,
                                ty_error *error)
 {
@@ -490,17 +521,19 @@ ty_status cuda_affine_backward(ty_stage_device *stage, const cuda_affine_gradien
                                                         : CUBLASLT_EPILOGUE_DEFAULT};
     operands of_weight = {.a = g->x, .b = g->dy, .d = g->dweight, .adds = g->adds_weight};
     operands of_input = {.a = g->weight, .b = g->dy, .d = g->dx, .adds = g->adds_x};
+    bool has_bias = false;
     ty_status status = TY_OK;
 
     if (g->x_before_gelu != NULL)
         of_input.aux = (void *)(uintptr_t)g->x_before_gelu; /* read only, but declared otherwise */
-    if (g->dbias != NULL)
+    if (g->dweight != NULL)
+        TY_CHECK(weight_gradient(stage, g, &weight, &of_weight, &has_bias, error), status, done);
+    if (has_bias)
+        cuda_accumulate_float(CUDA_TYPE_FLOAT, g->out, stage->own->sums, g->adds_bias, g->dbias,
+                              stage->own->stream);
+    else if (g->dbias != NULL)
         cuda_column_sums(stage->own->type, g->rows, g->out, dy_stride, g->dy, g->adds_bias,
                          g->dbias, stage->own->sums, stage->own->stream);
-    if (g->dweight != NULL)
-        TY_CHECK(g->is_padded ? padded_weight_gradient(stage, &weight, &of_weight, error)
-                              : multiply(stage, &weight, &of_weight, error),
-                 status, done);
     if (g->dx != NULL)
         status = multiply(stage, &input, &of_input, error);
 done:

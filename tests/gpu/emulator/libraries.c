@@ -170,9 +170,16 @@ static bool has_aux(const operation *o)
            o->epilogue == CUBLASLT_EPILOGUE_GELU_AUX_BIAS || o->epilogue == CUBLASLT_EPILOGUE_DGELU;
 }
 
+/* The sums of B over k are written, of D's type and one for each of its columns. */
+static bool sums_columns(const operation *o)
+{
+    return o->epilogue == CUBLASLT_EPILOGUE_BGRADB;
+}
+
 static bool has_bias(const operation *o)
 {
-    return o->epilogue == CUBLASLT_EPILOGUE_BIAS || o->epilogue == CUBLASLT_EPILOGUE_GELU_AUX_BIAS;
+    return o->epilogue == CUBLASLT_EPILOGUE_BIAS ||
+           o->epilogue == CUBLASLT_EPILOGUE_GELU_AUX_BIAS || sums_columns(o);
 }
 
 /* Checks a product of these matrices for any shape. Returns NULL, or the rule that is broken. */
@@ -239,8 +246,9 @@ static cublasStatus_t fake_heuristic(cublasLtHandle_t handle, cublasLtMatmulDesc
         memcpy(&results[i].algo, &promised, sizeof promised);
         results[i].workspaceSize = promised.workspace_bytes;
     }
-    *found = (!emulated_fault("unaligned") ||
-              (has_fast_rows(x) && has_fast_rows(y) && has_fast_rows(z))) &&
+    *found = !(sums_columns(o) && emulated_fault("sums")) &&
+                     (!emulated_fault("unaligned") ||
+                      (has_fast_rows(x) && has_fast_rows(y) && has_fast_rows(z))) &&
                      (o->transposes_a ? x->columns : x->rows) == z->rows &&
                      (o->transposes_b ? y->rows : y->columns) == z->columns &&
                      (o->transposes_b ? y->columns : y->rows) == k
@@ -254,7 +262,7 @@ static float fake_epilogue(const operation *o, cudaDataType_t type, uint64_t row
 {
     uint64_t aux = column * (uint64_t)o->aux_stride + row;
 
-    if (has_bias(o))
+    if (has_bias(o) && !sums_columns(o))
         sum += number_get(type, o->bias, row);
     if (o->epilogue == CUBLASLT_EPILOGUE_GELU_AUX_BIAS ||
         o->epilogue == CUBLASLT_EPILOGUE_GELU_AUX) {
@@ -321,6 +329,13 @@ static void matmul_run(const void *arguments)
                 sum += call->beta * number_get(z->type, call->c, at);
             number_put(z->type, call->d, at, fake_epilogue(o, z->type, m, n, sum));
         }
+    for (uint64_t n = 0; n < z->columns && sums_columns(o); n++) {
+        float sum = 0;
+
+        for (uint64_t k = 0; k < depth; k++)
+            sum += right[n * depth + k];
+        number_put(z->type, (void *)(uintptr_t)o->bias, n, sum);
+    }
     ty_free(left);
     ty_free(right);
 }
@@ -357,7 +372,8 @@ static uint64_t matmul_reads(const matmul *call)
     return layout_bytes(&call->a_layout) + layout_bytes(&call->b_layout) +
            (call->beta != 0 ? layout_bytes(&call->d_layout) : 0) +
            (o->epilogue == CUBLASLT_EPILOGUE_DGELU ? layout_bytes(&call->d_layout) : 0) +
-           (has_bias(o) ? layout_bytes(&call->d_layout) / call->d_layout.columns : 0);
+           (has_bias(o) && !sums_columns(o) ? layout_bytes(&call->d_layout) / call->d_layout.columns
+                                            : 0);
 }
 
 static uint64_t matmul_writes(const matmul *call)
@@ -365,7 +381,8 @@ static uint64_t matmul_writes(const matmul *call)
     const operation *o = &call->operation;
     const bool keeps = has_aux(o) && o->epilogue != CUBLASLT_EPILOGUE_DGELU;
 
-    return layout_bytes(&call->d_layout) * (keeps ? 2 : 1);
+    return layout_bytes(&call->d_layout) * (keeps ? 2 : 1) +
+           (sums_columns(o) ? layout_bytes(&call->d_layout) / call->d_layout.rows : 0);
 }
 
 static cublasStatus_t fake_matmul(cublasLtHandle_t handle, cublasLtMatmulDesc_t made,
