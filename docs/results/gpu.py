@@ -149,20 +149,31 @@ def figure(value):
     return float(f"{value:.3g}")
 
 
-def catalogue(day):
-    """The shares of the device's rates that the worker reaches, for its generation. Devices that the catalogue says are slower for
-    their data sheet, by their power limit, keep the catalogue's shares."""
+def mean_share(measured, rate, peak, what):
+    """The mean over the cards of a generation, so that they keep the order of their data sheets."""
+    shares = [rate(day) / device[peak]["value"] for day, device in measured]
+    said = "; ".join(f"{day['machine']['gpus'][0]}, {day['date'][:10]}, commit {day['commit']}: {share:.3f}"
+                     for (day, _), share in zip(measured, shares))
+    return {"value": figure(sum(shares) / len(shares)), "source": f"measured, {what}; {said}"}
+
+
+def catalogue(days):
+    """The shares of the devices' rates that the worker reaches, by generation, from the newest day of each card. Devices that the
+    catalogue says are slower for their data sheet, by their power limit, keep the catalogue's shares."""
     with open(os.path.join(SOURCE, "topologies", "catalogue", "devices.json")) as file:
-        devices = json.load(file)["devices"]
-    device = next(d for d in devices if d["name"] == day["machine"]["planned_as"])
-    said = f"measured on {day['machine']['gpus'][0]}, {day['date'][:10]}, commit {day['commit']}: "
-    product = figure(day["trained_product_flop_per_s"] / device["peak_fp16_flop_per_s"]["value"])
-    memory = figure(day["rates"]["lazy"]["copy_bytes_per_s"] / device["memory_bandwidth_bytes_per_s"]["value"])
-    rows = [{"device": device["generation"],
-             "product_share": {"value": product, "source": said + "forward pass of the head of GPT-2, bf16"},
-             "memory_share": {"value": memory, "source": said + "copy in device memory"}}]
-    rows += [{"device": d["name"], "product_share": "device", "memory_share": "device"} for d in devices
-             if d["generation"] == device["generation"] and d["matmul_efficiency"]["value"] < device["matmul_efficiency"]["value"]]
+        devices = {device["name"]: device for device in json.load(file)["devices"]}
+    newest = {day["machine"]["planned_as"]: day for day in days if day.get("trained_product_flop_per_s")}
+    rows = []
+    for generation in sorted({devices[name]["generation"] for name in newest}):
+        measured = [(day, devices[name]) for name, day in newest.items() if devices[name]["generation"] == generation]
+        least = min(device["matmul_efficiency"]["value"] for _, device in measured)
+        rows.append({"device": generation,
+                     "product_share": mean_share(measured, lambda day: day["trained_product_flop_per_s"], "peak_fp16_flop_per_s",
+                                                 "forward pass of the head of GPT-2, bf16"),
+                     "memory_share": mean_share(measured, lambda day: day["rates"]["lazy"]["copy_bytes_per_s"],
+                                                "memory_bandwidth_bytes_per_s", "copy in device memory")})
+        rows += [{"device": d["name"], "product_share": "device", "memory_share": "device"} for d in devices.values()
+                 if d["generation"] == generation and d["matmul_efficiency"]["value"] < least]
     path = os.path.join(SOURCE, "planner", "stacks", "trainyard.json")
     with open(path) as file:
         stack = json.load(file)
@@ -196,7 +207,7 @@ def page(days):
         lines.append(f"- Cases against the CPU backend with commit `{day['commit']}`: {cases.get('passed', 0)} passed, "
                      f"{cases.get('failed', 0)} failed.")
     lines += [f"- Same seed, same bits, attention in a fixed order: {name} {'yes' if same else 'NO'}." for name, same in last.get("repeats", {}).items()]
-    for note in last.get("notes", []):
+    for note in (note for day in reversed(days) for note in day.get("notes", [])):
         lines += textwrap.wrap("- " + note, 116, subsequent_indent="  ")
     lines.append("")
     measured = last_with(days, "benchmarks")
@@ -227,9 +238,8 @@ def main(folders):
         file.write("\n")
     with open(os.path.join(HERE, "gpu.md"), "w") as file:
         file.write(page(days))
-    measured = last_with(days, "trained_product_flop_per_s")
-    if measured:
-        catalogue(measured)
+    if last_with(days, "trained_product_flop_per_s"):
+        catalogue(days)
 
 
 if __name__ == "__main__":
