@@ -137,8 +137,9 @@ def kernels(day):
         for kernel in found:
             families[kernel["family"]] = families.get(kernel["family"], 0) + kernel["seconds"]
         said = ", ".join(f"{family} {ms(s)} ms" for family, s in sorted(families.items(), key=lambda f: -f[1]))
-        lines += [f"## Kernels of one step of {name}", "",
-                  f"{sum(k['launches'] for k in found)} launches, {ms(total_s)} ms without the gaps between them: {said}.", ""]
+        lines += [f"## Kernels of one step of {name}", ""]
+        lines += textwrap.wrap(f"{sum(k['launches'] for k in found)} launches, {ms(total_s)} ms without the gaps between them: {said}.",
+                               116) + [""]
         lines += table(("kernel", "launches", "ms", "share", "TB/s"),
                        [(f"`{k['name'][:48]}`", k["launches"], f"{k['seconds'] * 1e3:.2f}", f"{k['seconds'] / total_s:.1%}",
                          f"{k['bytes'] / k['seconds'] / 1e12:.2f}") for k in found[:SHOWN_KERNELS]])
