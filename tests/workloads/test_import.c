@@ -344,19 +344,24 @@ Test(import, bad_deepspeed_is_refused)
 
 Test(import, options)
 {
-    static const char llama[] = TY_CORPUS "/hf/llama-2-7b.json";
+    static const char llama[] = TY_CORPUS "/hf/llama-2-7b.json",
+                      gpt2[] = TY_CORPUS "/hf/gpt2-xl.json";
     ty_workload *w = import_one(llama, &(ty_import_options){.sequence = 256, .batch = 48}, NULL);
+    ty_import_report report = {0};
     ty_error error = {0};
 
     cr_expect(w->tokens_per_sample == 256 && w->global_batch == 48);
     cr_expect_str_eq(w->name, "llama-2-7b");
     cr_expect_str_eq(w->source, "imported from llama-2-7b.json");
     ty_workload_free(w);
+    w = import_one(llama, &(ty_import_options){.sequence = 8192}, &report);
+    cr_expect(w->tokens_per_sample == 8192 && has_note(&report, "4096 tokens at most"));
+    ty_workload_free(w);
+    ty_import_report_clear(&report);
     w = NULL;
-    cr_expect_eq(
-        ty_workload_import(llama, &(ty_import_options){.sequence = 4097}, &w, NULL, &error),
-        TY_EINVAL);
-    cr_expect(strstr(error.message, "found sequence=4097, expected at most its 4096") != NULL, "%s",
+    cr_expect_eq(ty_workload_import(gpt2, &(ty_import_options){.sequence = 1025}, &w, NULL, &error),
+                 TY_EINVAL);
+    cr_expect(strstr(error.message, "found sequence=1025, expected at most its 1024") != NULL, "%s",
               error.message);
     cr_expect_eq(ty_workload_open(TY_CORPUS "/hf/llama-2-7b.json sequence=128 batch=2", &w, &error),
                  TY_OK, "%s", error.message);

@@ -77,7 +77,7 @@ static uint64_t find_odd_heads(const ty_transformer *t)
 
 bool ty_transformer_fits(const ty_transformer *t, char expected[TY_TRANSFORMER_TEXT_SIZE])
 {
-    uint64_t kv_heads = kv_head_count(t), longest = ty_transformer_longest(t);
+    uint64_t kv_heads = kv_head_count(t);
     bool attends = has_mixer(t, TY_MIX_ATTENTION);
     const struct {
         bool is_wrong;
@@ -92,8 +92,8 @@ bool ty_transformer_fits(const ty_transformer *t, char expected[TY_TRANSFORMER_T
          "heads that divide features", t->features, "is not a multiple of", t->heads},
         {attends && (kv_heads == 0 || t->heads % kv_heads != 0),
          "key/value heads that divide heads", t->heads, "is not a multiple of", kv_heads},
-        {longest > 0 && t->sequence > longest, "sequence <= positions", t->sequence, "is above",
-         longest},
+        {t->positions > 0 && t->sequence > t->positions, "sequence <= positions", t->sequence,
+         "is above", t->positions},
         {t->experts_per_token > t->experts, "no more experts per token than experts",
          t->experts_per_token, "is above", t->experts},
         {t->experts > 0 && (t->expert_features == 0 || t->experts_per_token == 0),

@@ -60,7 +60,8 @@ typedef struct ty_transformer {
     uint64_t hidden_features;                    /* of an mlp */
     uint64_t vocabulary, positions, token_types; /* rows of the embedding's tables */
     uint64_t sequence, decoder_sequence;
-    uint64_t longest_sequence; /* 0: positions, if there are any */
+    uint64_t longest_sequence; /* that it was trained with; longer ones are possible up to
+                                  `positions`, which are 0 for rotary ones; 0: positions */
     uint64_t token_bytes;      /* of one token in storage */
     uint64_t value_head_size, query_rank, kv_rank, rotary_size, relative_buckets; /* ty_attribute */
     uint64_t experts, experts_per_token, expert_features, shared_features;

@@ -107,12 +107,11 @@ static ty_status read_sizes(const ty_zoo_reader *reader, ty_transformer *t)
 static ty_status check_sizes(const ty_zoo_reader *reader, const ty_transformer *t)
 {
     char expected[TY_TRANSFORMER_TEXT_SIZE];
-    uint64_t longest = ty_transformer_longest(t);
 
-    if (reader->overrides->sequence != 0 && longest > 0 && t->sequence > longest)
+    if (reader->overrides->sequence != 0 && t->positions > 0 && t->sequence > t->positions)
         return ty_fail(reader->error, TY_EINVAL,
                        "%s: found sequence=%llu, expected at most its %llu positions", reader->name,
-                       (unsigned long long)t->sequence, (unsigned long long)longest);
+                       (unsigned long long)t->sequence, (unsigned long long)t->positions);
     if (!ty_transformer_fits(t, expected))
         return ty_json_fail(reader->root, reader->error, "%s", expected);
     return TY_OK;

@@ -17,10 +17,13 @@ static ty_status set_sequence(ty_import_source *source, ty_transformer *t)
 {
     uint64_t longest = ty_transformer_longest(t), asked = source->options->sequence;
 
-    if (asked > 0 && longest > 0 && asked > longest)
+    if (t->positions > 0 && asked > t->positions)
         return ty_fail(source->error, TY_EINVAL,
                        "%s: found sequence=%llu, expected at most its %llu positions", source->path,
-                       (unsigned long long)asked, (unsigned long long)longest);
+                       (unsigned long long)asked, (unsigned long long)t->positions);
+    if (longest > 0 && asked > longest)
+        ty_import_note(source, "the model was trained with sequences of %llu tokens at most",
+                       (unsigned long long)longest);
     if (asked > 0)
         t->sequence = asked;
     if (t->sequence > 0)
