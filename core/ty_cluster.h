@@ -105,12 +105,30 @@ typedef struct ty_storage {
 } ty_storage;
 #define TY_MOST_STORAGE 8 /* of a cluster */
 
+/** Protocol of messages between hosts. */
+typedef enum ty_link_transport {
+    TY_LINK_NONE, /* links inside hosts, between chips, or unknown */
+    TY_LINK_INFINIBAND,
+    TY_LINK_ROCE,
+    TY_LINK_EFA,
+    TY_LINK_TCP,   /* sockets over any Ethernet */
+    TY_LINK_ENA,   /* sockets over Amazon's network */
+    TY_LINK_GVNIC, /* sockets over Google's network */
+    TY_LINK_TCPX,  /* the same straight from GPU memory: GPUDirect-TCPX */
+    TY_LINK_COUNT
+} ty_link_transport;
+const char *ty_link_transport_name(ty_link_transport transport); /* "infiniband" */
+/** Whether the processors of the hosts carry the bytes through sockets. */
+bool ty_link_transport_is_sockets(ty_link_transport transport);
+
 typedef struct ty_link_edge {
     uint32_t from, to;            /* vertices; links are full duplex, listed once */
     double bandwidth_bytes_per_s; /* per direction */
     double latency_s;
     char *kind; /* "nvlink2", "pcie3", "edr100", "memory" */
     char *source;
+    ty_link_transport transport;
+    uint32_t flows; /* connections of an adapter to each peer; 0: the framework's usual number */
 } ty_link_edge;
 
 /* ---- Life cycle, files --------------------------------------------------------------------- */
@@ -159,6 +177,9 @@ uint32_t ty_cluster_device_host(const ty_cluster *cluster, uint32_t device);
 /** NULL if only the inside of a host is known. */
 const ty_host_type *ty_cluster_host_type(const ty_cluster *cluster, uint32_t host);
 const char *ty_cluster_host_name(const ty_cluster *cluster, uint32_t host);
+/** Whether devices that are linked through the host's PCIe exchange through its memory, because
+ * they have no peer-to-peer access. */
+bool ty_cluster_host_is_staged(const ty_cluster *cluster, uint32_t host);
 /** Cores of a host that its CPU devices share; 0 without CPU devices. */
 uint32_t ty_cluster_host_cores(const ty_cluster *cluster, uint32_t host);
 

@@ -15,6 +15,22 @@ const char *ty_vertex_kind_name(ty_vertex_kind kind)
     return (unsigned)kind < TY_VERTEX_KIND_COUNT ? names[kind] : "unknown";
 }
 
+const char *ty_link_transport_name(ty_link_transport transport)
+{
+    static const char *const names[TY_LINK_COUNT] = {
+        [TY_LINK_NONE] = "none",   [TY_LINK_INFINIBAND] = "infiniband",
+        [TY_LINK_ROCE] = "roce",   [TY_LINK_EFA] = "efa",
+        [TY_LINK_TCP] = "tcp",     [TY_LINK_ENA] = "ena",
+        [TY_LINK_GVNIC] = "gvnic", [TY_LINK_TCPX] = "tcpx",
+    };
+    return (unsigned)transport < TY_LINK_COUNT ? names[transport] : "unknown";
+}
+
+bool ty_link_transport_is_sockets(ty_link_transport transport)
+{
+    return transport == TY_LINK_TCP || transport == TY_LINK_ENA || transport == TY_LINK_GVNIC;
+}
+
 static ty_status grow(void *array, uint32_t count, uint32_t limit, uint32_t *room, size_t size,
                       ty_error *error)
 {
@@ -242,7 +258,9 @@ ty_status ty_cluster_add_link(ty_cluster *cluster, uint32_t from, uint32_t to, u
                        .bandwidth_bytes_per_s = kind->bandwidth_bytes_per_s * lanes,
                        .latency_s = kind->latency_s,
                        .kind = kind->name,
-                       .source = kind->source};
+                       .source = kind->source,
+                       .transport = kind->transport,
+                       .flows = kind->flows};
     cluster->link_kinds[count] = type;
     cluster->link_lanes[count] = lanes;
     cluster->link_count++;
@@ -319,6 +337,11 @@ uint32_t ty_cluster_device_host(const ty_cluster *cluster, uint32_t device)
 uint32_t ty_cluster_host_cores(const ty_cluster *cluster, uint32_t host)
 {
     return cluster->vertices[cluster->host_vertices[host]].cores;
+}
+
+bool ty_cluster_host_is_staged(const ty_cluster *cluster, uint32_t host)
+{
+    return cluster->vertices[cluster->host_vertices[host]].is_staged;
 }
 
 const ty_host_type *ty_cluster_host_type(const ty_cluster *cluster, uint32_t host)

@@ -20,12 +20,15 @@ enum { DEVICE_LIMIT = 1 << 18, VERTEX_LIMIT = 1 << 21, LINK_LIMIT = 1 << 22 };
 #define LATENCY_MAXIMUM 1e3
 #define LANES_MINIMUM 1e-6
 #define LANES_MAXIMUM 1e9
+#define FLOWS_MAXIMUM 1024
 
 /** Common properties of the links of one kind; the cluster owns the strings. */
 typedef struct link_type {
     char *name, *source;
     double bandwidth_bytes_per_s; /* of one of its parallel links, per direction */
     double latency_s;
+    ty_link_transport transport; /* of links to and between network switches */
+    uint32_t flows;              /* see ty_link_edge */
 } link_type;
 
 typedef struct cluster_vertex {
@@ -36,6 +39,7 @@ typedef struct cluster_vertex {
     uint32_t device_type; /* devices */
     uint32_t cores;       /* hosts */
     uint32_t host_type;   /* hosts; NO_INDEX if unknown */
+    bool is_staged;       /* hosts: see ty_cluster_host_is_staged */
     char *bus_id;         /* devices and NICs: PCI address from a file of the machine; else NULL */
     uint32_t island;      /* component of the graph without network switches; NO_INDEX for those */
 } cluster_vertex;

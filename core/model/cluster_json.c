@@ -190,12 +190,19 @@ static ty_status read_host_type(ty_cluster *cluster, const ty_json *row, ty_erro
 
 /* ---- Link types -------------------------------------------------------------------------- */
 
+JSON_NAMES(transport_name, ty_link_transport, ty_link_transport_name)
+
 static const json_field link_type_fields[] = {
     {"name", JSON_WORD, JSON_AT(link_type, name)},
     {"source", JSON_WORD, JSON_AT(link_type, source)},
     {"bandwidth_bytes_per_s", JSON_NUMBER, JSON_AT(link_type, bandwidth_bytes_per_s),
      BANDWIDTH_MINIMUM, BANDWIDTH_MAXIMUM, .about = "of one lane, per direction"},
     {"latency_s", JSON_NUMBER, JSON_AT(link_type, latency_s), 0, LATENCY_MAXIMUM},
+    {"transport", JSON_NAME, JSON_AT(link_type, transport), .name = transport_name,
+     .name_count = TY_LINK_COUNT, .is_optional = true,
+     .about = "protocol between hosts; absent: a link inside hosts or between chips"},
+    {"flows", JSON_UINT32, JSON_AT(link_type, flows), 1, FLOWS_MAXIMUM, .is_optional = true,
+     .about = "connections of an adapter to each peer; absent: the framework's usual number"},
 };
 static const json_record link_type_record = JSON_RECORD(link_type, link_type_fields);
 
@@ -241,6 +248,7 @@ typedef struct vertex_row {
     const char *name, *type, *host, *bus_id;
     ty_vertex_kind kind;
     uint32_t cores;
+    bool is_staged;
 } vertex_row;
 
 JSON_NAMES(kind_name, ty_vertex_kind, ty_vertex_kind_name)
@@ -271,6 +279,9 @@ static const json_field vertex_fields[] = {
     {"type", JSON_WORD, JSON_AT(vertex_row, type), .applies = is_host, .is_optional = true},
     {"cores", JSON_UINT32, JSON_AT(vertex_row, cores), 1, 1000000, .applies = is_host,
      .is_optional = true},
+    {"is_staged", JSON_BOOL, JSON_AT(vertex_row, is_staged), .applies = is_host,
+     .is_optional = true,
+     .about = "devices without peer-to-peer access over PCIe: they exchange through host memory"},
     {"bus_id", JSON_WORD, JSON_AT(vertex_row, bus_id), .applies = is_on_a_bus, .is_optional = true,
      .about = "PCI address of a device, NIC or PCIe switch, where a file of the machine gave it"},
 };
@@ -292,6 +303,7 @@ static ty_status read_vertex(ty_cluster *cluster, const ty_json *object, ty_erro
             return ty_json_fail(object, error, "a type that is in /host_types");
         TY_TRY(ty_cluster_add_vertex(cluster, row.kind, row.name, row.cores, &vertex, error));
         cluster->vertices[vertex].host_type = type;
+        cluster->vertices[vertex].is_staged = row.is_staged;
     }
     return row.bus_id == NULL ? TY_OK : ty_cluster_set_bus_id(cluster, vertex, row.bus_id, error);
 }
@@ -472,6 +484,7 @@ static void write_vertices(const json_field *field, const void *record, const vo
         const cluster_vertex *vertex = &cluster->vertices[v];
         vertex_row row = {.name = vertex->name, .kind = vertex->kind, .cores = vertex->cores};
         row.bus_id = vertex->bus_id;
+        row.is_staged = vertex->is_staged;
         if (vertex->kind == TY_VERTEX_DEVICE) {
             row.type = cluster->device_types[vertex->device_type].name;
             row.host = cluster->vertices[cluster->host_vertices[vertex->host]].name;

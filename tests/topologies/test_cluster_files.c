@@ -19,11 +19,12 @@
 static const char good[] =
     "{\"schema\":\"trainyard.cluster/1\",\"name\":\"pair\",\"device_types\":[" TYPE
     "],\"link_types\":[{\"name\":\"wire\",\"source\":\"test\",\"bandwidth_bytes_per_s\":1e9,"
-    "\"latency_s\":1e-6}],\"vertices\":["
+    "\"latency_s\":1e-6,\"transport\":\"tcp\",\"flows\":4}],\"vertices\":["
     "{\"name\":\"a\",\"kind\":\"device\",\"type\":\"d\",\"host\":\"ha\"},"
     "{\"name\":\"ha\",\"kind\":\"host\",\"cores\":2},"
     "{\"name\":\"b\",\"kind\":\"device\",\"type\":\"d\",\"host\":\"hb\"},"
-    "{\"name\":\"hb\",\"kind\":\"host\"},{\"name\":\"s\",\"kind\":\"switch\"}],\"links\":["
+    "{\"name\":\"hb\",\"kind\":\"host\",\"is_staged\":true},{\"name\":\"s\",\"kind\":\"switch\"}],"
+    "\"links\":["
     "{\"from\":\"a\",\"to\":\"ha\",\"type\":\"wire\",\"lanes\":2.5},"
     "{\"from\":\"b\",\"to\":\"hb\",\"type\":\"wire\"},"
     "{\"from\":\"ha\",\"to\":\"s\",\"type\":\"wire\"},"
@@ -55,6 +56,10 @@ Test(cluster_json, is_read_as_written)
     cr_assert_str_eq(ty_cluster_vertex_name(c, 4), "s");
     cr_assert_eq(ty_cluster_vertex_kind(c, 4), TY_VERTEX_SWITCH);
     cr_assert_str_eq(link->kind, "wire");
+    cr_assert_eq(link->transport, TY_LINK_TCP);
+    cr_assert_eq(link->flows, 4);
+    cr_assert_not(ty_cluster_host_is_staged(c, 0));
+    cr_assert(ty_cluster_host_is_staged(c, 1));
     cr_assert(link->bandwidth_bytes_per_s > 2.4999e9 && link->bandwidth_bytes_per_s < 2.5001e9);
     ty_cluster_free(c);
 }

@@ -152,14 +152,40 @@ static ty_status read_matches(catalogue *c, const ty_json *object, uint32_t devi
     return status;
 }
 
-static ty_status read_trunk(const catalogue *c, const ty_json *object, citation *cited,
-                            catalogue_link *out, ty_error *error)
+static const char *const *transport_names(void)
 {
+    static const char *names[TY_LINK_COUNT];
+
+    for (int t = 0; t < TY_LINK_COUNT; t++)
+        names[t] = ty_link_transport_name((ty_link_transport)t);
+    return names;
+}
+
+/* A network has the latencies of its transport, unless it gives its own. */
+static ty_status read_network(const catalogue *c, const ty_json *object, citation *cited,
+                              catalogue_link *out, ty_error *error)
+{
+    const catalogue_transport *transport;
     const char *port;
     char name[80];
+    int index = TY_LINK_NONE;
 
-    TY_TRY(catalogue_read_figure(object, "trunk_latency_s", 0, LATENCY_MAXIMUM, cited,
-                                 &out->trunk.latency_s, error));
+    if (ty_json_has(object, "transport"))
+        TY_TRY(ty_json_enum(object, "transport", transport_names(), TY_LINK_COUNT, &index, error));
+    transport = &c->transports[index];
+    out->type.transport = out->trunk.transport = (ty_link_transport)index;
+    if (transport->source != NULL)
+        ty_text_addf(&cited->text, "; %s", transport->source);
+    if (transport->source == NULL || ty_json_has(object, "latency_s"))
+        TY_TRY(catalogue_read_figure(object, "latency_s", 0, LATENCY_MAXIMUM, cited,
+                                     &out->type.latency_s, error));
+    else
+        out->type.latency_s = transport->latency_s;
+    if (transport->source == NULL || ty_json_has(object, "trunk_latency_s"))
+        TY_TRY(catalogue_read_figure(object, "trunk_latency_s", 0, LATENCY_MAXIMUM, cited,
+                                     &out->trunk.latency_s, error));
+    else
+        out->trunk.latency_s = transport->trunk_latency_s;
     TY_TRY(ty_json_string(object, "port", &port, error));
     out->port = catalogue_find_link(c, port);
     if (out->port == NO_INDEX || c->links[out->port].use != LINK_TO_HOST) {
@@ -188,11 +214,12 @@ static ty_status read_link(const catalogue *c, const ty_json *object, const ty_j
                                    BANDWIDTH_MAXIMUM, &cited, &out->type.bandwidth_bytes_per_s,
                                    error),
              status, cleanup);
-    TY_CHECK(catalogue_read_figure(object, "latency_s", 0, LATENCY_MAXIMUM, &cited,
-                                   &out->type.latency_s, error),
-             status, cleanup);
     if (out->use == LINK_NETWORK)
-        TY_CHECK(read_trunk(c, object, &cited, out, error), status, cleanup);
+        TY_CHECK(read_network(c, object, &cited, out, error), status, cleanup);
+    else
+        TY_CHECK(catalogue_read_figure(object, "latency_s", 0, LATENCY_MAXIMUM, &cited,
+                                       &out->type.latency_s, error),
+                 status, cleanup);
     TY_CHECK(ty_json_end(object, error), status, cleanup);
     TY_CHECK(catalogue_take_citation(c, &cited, &out->type.source, error), status, cleanup);
     out->trunk.source = out->type.source;
@@ -230,6 +257,35 @@ static ty_status add_device(catalogue *c, const ty_json *entry, const ty_json *s
     c->devices[c->device_type_count] = device;
     c->device_types[c->device_type_count++] = type;
     return TY_OK;
+}
+
+static ty_status add_transport(catalogue *c, const ty_json *entry, const ty_json *sources,
+                               size_t room, ty_error *error)
+{
+    citation cited = {.sources = sources}, rate = {.sources = sources};
+    catalogue_transport *out;
+    int index;
+    ty_status status;
+
+    (void)room;
+    TY_CHECK(ty_json_enum(entry, "name", transport_names(), TY_LINK_COUNT, &index, error), status,
+             cleanup);
+    out = &c->transports[index];
+    TY_CHECK(catalogue_read_figure(entry, "rate_share", 1e-3, 1, &rate, &out->rate_share, error),
+             status, cleanup);
+    TY_CHECK(catalogue_take_citation(c, &rate, &out->rate_source, error), status, cleanup);
+    TY_CHECK(catalogue_read_figure(entry, "latency_s", 0, LATENCY_MAXIMUM, &cited, &out->latency_s,
+                                   error),
+             status, cleanup);
+    TY_CHECK(catalogue_read_figure(entry, "trunk_latency_s", 0, LATENCY_MAXIMUM, &cited,
+                                   &out->trunk_latency_s, error),
+             status, cleanup);
+    TY_CHECK(ty_json_end(entry, error), status, cleanup);
+    status = catalogue_take_citation(c, &cited, &out->source, error);
+cleanup:
+    ty_text_clear(&cited.text);
+    ty_text_clear(&rate.text);
+    return status;
 }
 
 static ty_status add_link(catalogue *c, const ty_json *entry, const ty_json *sources, size_t room,
@@ -393,6 +449,7 @@ ty_status catalogue_load(catalogue **out, ty_error *error)
 {
     static const catalogue_file files[] = {
         /* in this order: each refers to earlier ones */
+        {"transports.json", "trainyard.transports/1", "transports", add_transport},
         {"links.json", "trainyard.links/1", "links", add_link},
         {"devices.json", "trainyard.devices/1", "devices", add_device},
         {"hosts.json", "trainyard.hosts/1", "hosts", add_host},

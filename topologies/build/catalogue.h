@@ -15,6 +15,14 @@ typedef enum link_use {
     LINK_USE_COUNT
 } link_use;
 
+/** Common properties of the networks of a ty_link_transport. */
+typedef struct catalogue_transport {
+    char *source;      /* of the latencies */
+    char *rate_source; /* of the share */
+    double rate_share; /* of the line rate that carries data */
+    double latency_s, trunk_latency_s;
+} catalogue_transport;
+
 typedef struct catalogue_link {
     char *name; /* first, for ty_suggest */
     link_type type;
@@ -77,6 +85,7 @@ typedef struct catalogue {
     catalogue_device *devices; /* [device_type_count] */
     uint32_t match_count, match_room;
     catalogue_match *matches;
+    catalogue_transport transports[TY_LINK_COUNT]; /* by transport; the first is unused */
     uint32_t link_count;
     catalogue_link *links;
     uint32_t host_count;

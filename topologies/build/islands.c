@@ -69,7 +69,7 @@ static void describe_vertices(const ty_cluster *c, island *islands, const uint32
         }
         if (vertex->kind == TY_VERTEX_HOST) {
             add(i, (uint64_t)vertex->host_type << 32 | vertex->cores);
-            add(i, vertex->host - i->first_host);
+            add(i, (uint64_t)vertex->is_staged << 32 | (vertex->host - i->first_host));
         }
     }
 }

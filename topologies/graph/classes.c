@@ -55,7 +55,7 @@ static uint64_t what_it_is(const cluster_vertex *v)
     if (v->kind == TY_VERTEX_DEVICE)
         key = mix(key ^ v->device_type);
     if (v->kind == TY_VERTEX_HOST)
-        key = mix(mix(key ^ v->host_type) ^ v->cores);
+        key = mix(mix(key ^ v->host_type) ^ v->cores ^ ((uint64_t)v->is_staged << 32));
     return key;
 }
 
