@@ -542,7 +542,7 @@ expect 0 workload import made/chakra-ddp/trace.0.et
 expect 2 export ddp.json --to chakra
 
 # Plans that the worker does not support are refused by name.
-expect 0 plan -w dqn-atari -c "host:1 gpu:2 @t4 pcie3 eth10" --no-simulate -q -o opaque.json
+expect 0 plan -w dqn-atari -c "host:1 gpu:2 @t4 pcie3 eth10 nics=2" --no-simulate -q -o opaque.json
 expect 1 run opaque.json --anyway --steps 2
 if grep -q "dqn-atari: found layer td_loss at the end" "$scratch/err"; then pass; else fail "the worker does not say what it refuses"; fi
 

@@ -101,8 +101,8 @@ Test(oracle, mlp)
     compare("mlp", shapes, sizeof shapes / sizeof shapes[0], 20, 1e-5, 1e-5);
 }
 
-#define TWO_THREES "host:2 gpu:3 @t4 pcie3 eth10"
-#define THREE_PAIRS "host:3 gpu:2 @t4 pcie3 eth10"
+#define TWO_THREES "host:2 gpu:3 @t4 pcie3 eth10 nics=3"
+#define THREE_PAIRS "host:3 gpu:2 @t4 pcie3 eth10 nics=2"
 #define TWELFTHS .global_batch = 24, .micro_batch_size = 2
 
 /* Every algorithm for a bucket, with as many hosts as the plan's cluster has: with five members in
@@ -425,7 +425,8 @@ Test(oracle, context_ranks)
         {"2 contexts, top-k 1", .replicas = {1}, .buckets = 2, BATCH, .contexts = 2,
          .compression.kind = TY_COMPRESSION_TOP_K, .compression.ratio = 1},
         {"data parallel 2, 2 contexts, hierarchical", .replicas = {2}, .buckets = 2, BATCH,
-         .contexts = 2, .algorithm = TY_HIERARCHICAL, .cluster = "host:2 gpu:2 @t4 pcie3 eth10"},
+         .contexts = 2, .algorithm = TY_HIERARCHICAL,
+         .cluster = "host:2 gpu:2 @t4 pcie3 eth10 nics=2"},
     };
 
     compare("gpt-tiny sequence=32", shapes, sizeof shapes / sizeof shapes[0], 6, 1e-5, 1e-3);

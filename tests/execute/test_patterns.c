@@ -213,11 +213,11 @@ Test(patterns, bytes_are_those_that_are_simulated)
         const char *cluster;
         uint32_t members;
     } places[] = {
-        {"host:1 gpu:2 @t4 pcie3 eth10", 2}, {"host:1 gpu:7 @t4 pcie3 eth10", 7},
-        {"host:2 gpu:1 @t4 pcie3 eth10", 2}, {"host:5 gpu:1 @t4 pcie3 eth10", 5},
-        {"host:2 gpu:2 @t4 pcie3 eth10", 4}, {"host:2 gpu:3 @t4 pcie3 eth10", 6},
-        {"host:3 gpu:2 @t4 pcie3 eth10", 6}, {"host:3 gpu:2 @t4 pcie3 eth10", 5},
-        {"host:4 gpu:2 @t4 pcie3 eth10", 7}, {"host:2 gpu:3 @t4 pcie3 eth10", 4},
+        {"host:1 gpu:2 @t4 pcie3 eth10 nics=2", 2}, {"host:1 gpu:7 @t4 pcie3 eth10 nics=7", 7},
+        {"host:2 gpu:1 @t4 pcie3 eth10", 2},        {"host:5 gpu:1 @t4 pcie3 eth10", 5},
+        {"host:2 gpu:2 @t4 pcie3 eth10 nics=2", 4}, {"host:2 gpu:3 @t4 pcie3 eth10 nics=3", 6},
+        {"host:3 gpu:2 @t4 pcie3 eth10 nics=2", 6}, {"host:3 gpu:2 @t4 pcie3 eth10 nics=2", 5},
+        {"host:4 gpu:2 @t4 pcie3 eth10 nics=2", 7}, {"host:2 gpu:3 @t4 pcie3 eth10 nics=3", 4},
     };
     static const ty_algorithm algorithms[] = {TY_RING, TY_TREE, TY_HIERARCHICAL,
                                               TY_PARAMETER_SERVER, TY_BLOCK_MANAGER};

@@ -336,7 +336,7 @@ static char *graph_write(const char *directory)
     return ty_strdup(path);
 }
 
-#define FAST "host:2 gpu:3 @t4 pcie3 eth10"
+#define FAST "host:2 gpu:3 @t4 pcie3 eth10 nics=3"
 #define BATCH .global_batch = 24, .micro_batch_size = 2, .cluster = FAST
 
 Test(replay, opaque_layers_in_every_schedule)

@@ -18,7 +18,7 @@ typedef struct subject {
 } subject;
 
 static const subject subjects[] = {
-    {"lenet", "host:1 gpu:2 @t4 pcie3 eth10", 1e-3},
+    {"lenet", "host:1 gpu:2 @t4 pcie3 eth10 nics=2", 1e-3},
     {"mlp", "host:3 gpu:1 @t4 pcie3 eth10", 1e-4},
 };
 

@@ -688,7 +688,7 @@ Test(search, too_little_memory_is_told)
 Test(search, too_late_for_the_memory_is_told)
 {
     ty_workload *vgg = open_workload("vgg16");
-    ty_cluster *cluster = open_cluster("host:2 gpu:2 @v100-sxm2-16gb nvlink2 eth10");
+    ty_cluster *cluster = open_cluster("host:2 gpu:2 @v100-sxm2-16gb nvlink2 eth10 nics=2");
     ty_plan_options options = {.staleness = 40, .pipeline_stages = 1};
     ty_plan *plan = NULL;
     ty_error error = {0};
@@ -1528,7 +1528,7 @@ Test(search, idle_devices_are_told_and_checked)
 Test(search, stages_begin_where_several_tensors_cross)
 {
     ty_workload *workload = open_workload("unet");
-    ty_cluster *cluster = open_cluster("host:1 gpu:8 @p40 pcie3 eth10");
+    ty_cluster *cluster = open_cluster("host:1 gpu:8 @p40 pcie3 eth10 nics=8");
     ty_plan_options options = ty_plan_options_default();
     double all, largest = 0;
     uint32_t wide = 0;

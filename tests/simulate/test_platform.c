@@ -271,7 +271,7 @@ Test(platform, messages_meet_the_paths_of_catalogue_clusters)
 Test(platform, messages_meet_the_paths_of_described_and_written_clusters)
 {
     static const char *const texts[] = {
-        "host:2 gpu:2 @p100-pcie-16gb pcie3 eth25",
+        "host:2 gpu:2 @p100-pcie-16gb pcie3 eth25 nics=2",
         "leaf:4 host:3 gpu:4 @h100-sxm nvlink4 ndr400 oversub:2",
         "pod:4 leaf:8 host:4 gpu:8 @h100 nvlink4 ndr400 oversub:2",
         "local:4",

@@ -11,7 +11,7 @@
 #include <stdio.h>
 #include <string.h>
 
-#define HOSTS "host:6 gpu:2 @v100-sxm2-16gb nvlink2 eth10"
+#define HOSTS "host:6 gpu:2 @v100-sxm2-16gb nvlink2 eth10 nics=2"
 enum { HOST_COUNT = 6, PER_HOST = 2 };
 
 static ty_plan *plan_on(const char *workload, const char *line, const ty_plan_options *options,

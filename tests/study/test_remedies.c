@@ -84,7 +84,7 @@ Test(remedies, the_first_that_fits_is_told, .timeout = 300)
         {"llama-2-7b", "2x dgx-a100", NULL, NULL, {"micro_batch=128", "pp=1", "dp=16"}, 2048, NULL},
         {"gpt2-xl", "1x dgx1-v100", NULL, NULL, {"zero=0", "tp=1", "dp=8"}, 64, NULL},
         {"vgg16",
-         "host:2 gpu:2 @v100-sxm2-16gb nvlink2 eth10",
+         "host:2 gpu:2 @v100-sxm2-16gb nvlink2 eth10 nics=2",
          NULL,
          NULL,
          {"recompute=none", "pp=1", "staleness=40"},

@@ -48,7 +48,7 @@ static ty_question draw(uint64_t *state)
                                            "leaf:2 host:2 gpu:2 @h100-sxm nvlink4 ndr400 oversub:2",
                                            "leaf:1 host:6 gpu:1 @v100-sxm2-16gb nvlink2 edr100",
                                            "host:4 gpu:1 @a100-sxm4-80gb nvlink3 hdr200",
-                                           "host:3 gpu:4 @v100-sxm2-16gb nvlink2 eth1",
+                                           "host:3 gpu:4 @v100-sxm2-16gb nvlink2 eth1 nics=4",
                                            "1x dgx1-v100 + 2x p100-server"};
     static const char *const stacks[] = {NULL,       NULL,          NULL,           "trainyard",
                                          "megatron", "pytorch-ddp", "pytorch-fsdp", "deepspeed"};

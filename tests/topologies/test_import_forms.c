@@ -153,16 +153,16 @@ Test(import_forms, nvlink_domain_too_large)
                        error.message);
 }
 
-/* A single tray is four GPUs behind a switch; blocks of hosts without a common switch are
- * unchanged. */
+/* Trays of a line share the switch of a rack, 18 of them; blocks of hosts without a common switch
+ * are unchanged. */
 Test(import_forms, hosts_without_a_domain)
 {
     ty_cluster_import_options options = {.host = "dgx-h100"};
-    ty_cluster *c = sample_open("2x gb200-tray"), *blocks = NULL;
+    ty_cluster *c = sample_open("19x gb200-tray"), *blocks = NULL;
 
-    cr_assert_eq(ty_cluster_device_count(c), 8);
-    cr_assert_gt(bandwidth_between(c, 0, 3), 700e9);
-    cr_assert_lt(bandwidth_between(c, 0, 4), 60e9);
+    cr_assert_eq(ty_cluster_device_count(c), 76);
+    cr_assert_gt(bandwidth_between(c, 0, 71), 700e9);
+    cr_assert_lt(bandwidth_between(c, 0, 72), 60e9);
     cr_assert_eq(ty_cluster_import_text("BlockName=b1 Nodes=n[1-2]\n", 26, "blocks", &options,
                                         &blocks, NULL, NULL),
                  TY_OK);

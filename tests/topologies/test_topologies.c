@@ -221,7 +221,7 @@ Test(describe, makes_what_the_line_says)
         {"leaf:4 host:8 gpu:8 @h100-sxm nvlink4 ndr400 oversub:2", NULL, 256, 32, 32, 256, 5},
         {"pod:4 leaf:8 host:4 gpu:8 @h100 nvlink4 ndr400 oversub:2", NULL, 1024, 128, 128, 1024,
          32 + 4 + 1},
-        {"host:3 gpu:2 @p100-pcie-16gb pcie3 eth25", NULL, 6, 3, 0, 6, 1},
+        {"host:3 gpu:2 @p100-pcie-16gb pcie3 eth25 nics=2", NULL, 6, 3, 0, 6, 1},
         /* NICs that devices share have separate PCIe switches. */
         {"host:2 gpu:8 @h100 nvlink4 eth10 nics=1", NULL, 16, 2, 2 * 2, 2, 1},
         {"leaf:2 host:2 gpu:8 @h100 nvlink4 hdr200 nics=4x200Gb/s oversub:2", NULL, 32, 4, 4 * 5,
@@ -242,6 +242,17 @@ Test(describe, makes_what_the_line_says)
         {"torus:3x2 @tpu-v3 ici-v3", NULL, 6, 6, 0, 0, 6},
         {"mesh:4x8 @tpu-v6e ici-v6e host:4", NULL, 32, 8, 0, 0, 32},
         {"horovod-p100", "horovod-p100", 512, 128, 256, 128, 1},
+        /* Trays of a rack share a switch, 18 of them; the last one has its own. */
+        {"2x gb300-tray", NULL, 8, 2, 2 * 2 + 1, 8, 1},
+        {"19x gb200-tray", NULL, 76, 19, 19 * 2 + 2, 76, 1},
+        {"dgx-h100 nics=4", NULL, 8, 1, 11, 4, 1},
+        {"2x dgx1-v100 gpu:4 eth10", NULL, 8, 2, 12, 2, 1}, /* Ethernet: one NIC */
+        {"2x dgx-a100 roce=200Gb/s", NULL, 16, 2, 22, 16, 1},
+        {"leaf:2 host:2 dgx-a100 nics=4 oversub:2", NULL, 32, 4, 44, 16, 3},
+        {"host:2 gpu:8 @h100 nvlink4 eth100", NULL, 16, 2, 2 * 2, 2, 1},
+        {"host:2 gpu:8 @h100 nvlink4 eth100 nics=8", NULL, 16, 2, 2, 16, 1},
+        {"2 hosts x 8 v100, eth10", "2x dgx1-v100 eth10", 16, 2, 12, 2, 1},
+        {"p4d, tcp flows=4", "1x p4d.24xlarge tcp flows=4", 8, 1, 7, 4, 1},
         {"local:3", "local:3", 3, 1, 0, 0, 0},
         {"local", "local:4", 4, 1, 0, 0, 0},
     };
@@ -256,6 +267,47 @@ Test(describe, makes_what_the_line_says)
                      rows[i].text);
         cr_assert_eq(count_kind(c, TY_VERTEX_NIC), rows[i].nics, "%s", rows[i].text);
         cr_assert_eq(count_kind(c, TY_VERTEX_SWITCH), rows[i].switches, "%s", rows[i].text);
+        ty_cluster_free(c);
+    }
+}
+
+/* Rates and latencies of the catalogue's transports, and figures of the line. */
+Test(describe, words_of_the_network)
+{
+    static const struct {
+        const char *text;
+        double bandwidth_bytes_per_s, latency_s;
+        ty_link_transport transport;
+        uint32_t flows;
+        bool is_staged;
+    } rows[] = {
+        {"2x dgx-h100", 50e9, 4e-6, TY_LINK_INFINIBAND, 0, false},
+        {"2x dgx-h100 tcp", 50e9 * 0.94148, 10e-6, TY_LINK_TCP, 0, false},
+        {"2x p4d.24xlarge", 11.25e9, 12e-6, TY_LINK_EFA, 0, false},
+        {"2x p4d.24xlarge ena flows=4", 12.5e9 * 0.94148, 10e-6, TY_LINK_ENA, 4, false},
+        {"2x dgx-h100 nics=2x200Gb/s", 25e9, 4e-6, TY_LINK_INFINIBAND, 0, false},
+        {"host:2 gpu:8 @t4 pcie3 tcp=10Gb/s p2p=host", 1.25e9 * 0.94148, 10e-6, TY_LINK_TCP, 0,
+         true},
+        {"host:2 gpu:8 @t4 pcie3 roce nics=4x100Gb/s p2p=pcie", 12.5e9 * 0.97757, 4e-6,
+         TY_LINK_ROCE, 0, false},
+    };
+
+    for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
+        ty_cluster *c = sample_open(rows[i].text);
+        uint32_t seen = 0;
+        for (uint32_t l = 0; l < ty_cluster_link_count(c); l++) {
+            const ty_link_edge *link = ty_cluster_link(c, l);
+            if (link->transport == TY_LINK_NONE)
+                continue;
+            cr_assert_float_eq(link->bandwidth_bytes_per_s, rows[i].bandwidth_bytes_per_s, 1e6,
+                               "%s: %g", rows[i].text, link->bandwidth_bytes_per_s);
+            cr_assert_float_eq(link->latency_s, rows[i].latency_s, 1e-12, "%s", rows[i].text);
+            cr_assert_eq(link->transport, rows[i].transport, "%s", rows[i].text);
+            cr_assert_eq(link->flows, rows[i].flows, "%s", rows[i].text);
+            seen++;
+        }
+        cr_assert_gt(seen, 0, "%s", rows[i].text);
+        cr_assert_eq(ty_cluster_host_is_staged(c, 1), rows[i].is_staged, "%s", rows[i].text);
         ty_cluster_free(c);
     }
 }
@@ -320,6 +372,14 @@ Test(describe, refuses_bad_lines)
         {"host:4 gpu:8 @h100 nvlink4 ndr400 nics=4x", TY_EPARSE, {"word 6", "a rate"}},
         {"host:4 gpu:8 @h100 nvlink4 ndr400=50GB/s nics=4x200Gb/s", TY_EPARSE, {"one rate"}},
         {"host:4 gpu:8 @h100 nvlink4 ndr400 oversub:2 nics=4", TY_EPARSE, {"word 7", "nothing"}},
+        {"host:4 gpu:8 @h100 nvlink4 roce", TY_EPARSE, {"its end", "a rate of the network"}},
+        {"[1x dgx-h100] + [1x dgx-h100] tcp", TY_EPARSE, {"word 10", "a rate of the network"}},
+        {"mesh:2x2 @tpu-v4 tcp", TY_EPARSE, {"word 3", "a rate of the network"}},
+        {"2x dgx-h100 nics=9", TY_EPARSE, {"word 3", "from 1 to the 8"}},
+        {"2x dgx-h100 flows=0", TY_EPARSE, {"word 3", "from 1 to 1024"}},
+        {"2x dgx-h100 p2p=nvlink", TY_EPARSE, {"word 3", "p2p=pcie"}},
+        {"2x dgx-h100 eth10 eth25", TY_EPARSE, {"word 4", "one network"}},
+        {"2x dgx-h100 + 2x dgx-h100 tcp", TY_EPARSE, {"word 6", "one transport"}},
         {"host:4 gpu:8 @h100 nvlink4 ndr400 oversub:0", TY_EPARSE, {"word 6", "from 1 to 1000"}},
         {"host:4 gpu:8 @h100 nvlink4 ndr400 oversub:nan", TY_EPARSE, {"from 1 to 1000"}},
         {"host:4 gpu:8 @h100 nvlink4 ndr400 oversub:2x", TY_EPARSE, {"from 1 to 1000"}},
@@ -332,7 +392,7 @@ Test(describe, refuses_bad_lines)
         {"4x dgx-a100 ]", TY_EPARSE, {"word 3, column 13", "\"]\""}},
         {"[4x dgx-a100] [4x dgx-a100] wan10", TY_EPARSE, {"word 5", "another site"}},
         {"[4x dgx-a100] + [4x dgx-a100]", TY_EPARSE, {"its end", "wan10"}},
-        {"[4x dgx-a100 wan10", TY_EPARSE, {"word 4", "nothing after the host"}},
+        {"[4x dgx-a100 wan10", TY_EPARSE, {"after 4 words", "\"]\" or"}},
         {"site:2 4x dgx-a100 wan10", TY_EPARSE, {"word 2", "\"[\""}},
         {"site:2 [4x dgx-a100] wan11", TY_EPARSE, {"did you mean \"wan1"}},
         {"site:99999 [99x dgx-a100] wan10", TY_EPARSE, {"devices, expected at most"}},

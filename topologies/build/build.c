@@ -11,7 +11,7 @@ ty_status builder_open(builder *b, ty_cluster *cluster, const catalogue *c, ty_e
     size_t links = c->link_count, devices = c->device_type_count, hosts = c->host_count;
     size_t count = 2 * links + devices + hosts;
 
-    *b = (builder){.cluster = cluster, .catalogue = c};
+    *b = (builder){.cluster = cluster, .catalogue = c, .host = {.network = NO_INDEX}};
     b->links = ty_alloc(count, sizeof *b->links);
     TY_TRY(ty_check_memory(b->links != NULL, error));
     b->trunks = b->links + links;
@@ -28,6 +28,23 @@ void builder_close(builder *b)
     *b = (builder){0};
 }
 
+/* A network over another transport carries that transport's share of its line rate. */
+static void change_link(const catalogue *c, const link_words *words, bool is_trunk, link_type *kind)
+{
+    const catalogue_transport *own = &c->transports[kind->transport];
+    const catalogue_transport *other = &c->transports[words->transport];
+
+    kind->flows = words->flows;
+    if (words->transport != TY_LINK_NONE && words->transport != kind->transport) {
+        if (own->rate_share > 0)
+            kind->bandwidth_bytes_per_s *= other->rate_share / own->rate_share;
+        kind->latency_s = is_trunk ? other->trunk_latency_s : other->latency_s;
+        kind->transport = words->transport;
+    }
+    if (words->rate > 0)
+        kind->bandwidth_bytes_per_s = words->rate;
+}
+
 ty_status builder_link(builder *b, uint32_t from, uint32_t to, uint32_t link, bool is_trunk,
                        double lanes, ty_error *error)
 {
@@ -35,8 +52,8 @@ ty_status builder_link(builder *b, uint32_t from, uint32_t to, uint32_t link, bo
     uint32_t *type = is_trunk ? &b->trunks[link] : &b->links[link];
     link_type kind = is_trunk ? entry->trunk : entry->type;
 
-    if (b->rates != NULL && b->rates[link] > 0)
-        kind.bandwidth_bytes_per_s = b->rates[link];
+    if (b->words != NULL)
+        change_link(b->catalogue, &b->words[link], is_trunk, &kind);
     if (*type == NO_INDEX)
         TY_TRY(ty_cluster_add_link_type(b->cluster, &kind, type, error));
     return ty_cluster_add_link(b->cluster, from, to, *type, lanes, error);
@@ -72,10 +89,14 @@ ty_status builder_device(builder *b, const char *name, uint32_t type, uint32_t h
 static ty_status add_hub(builder *b, uint32_t host, const char *name, uint32_t *vertex,
                          ty_error *error)
 {
-    const ty_host_type *type = &b->catalogue->hosts[host].type;
+    const catalogue_host *h = &b->catalogue->hosts[host];
+    const ty_host_type *type = &h->type;
     uint32_t *index = &b->host_types[host];
 
     TY_TRY(ty_cluster_add_vertex(b->cluster, TY_VERTEX_HOST, name, 0, vertex, error));
+    b->cluster->vertices[*vertex].is_staged =
+        b->host.has_p2p ? b->host.is_staged
+                        : h->is_staged || b->catalogue->devices[h->device_type].is_staged;
     if (b->devices_per_host > 0)
         return TY_OK;
     if (*index == NO_INDEX)
@@ -90,7 +111,9 @@ static ty_status add_parts(builder *b, const catalogue_host *h, const char *name
                            uint32_t shared, uint32_t *vertices, ty_error *error)
 {
     const uint32_t most = b->devices_per_host > 0 ? b->devices_per_host : UINT32_MAX;
-    uint32_t devices = 0;
+    const uint32_t all = catalogue_host_count_of(h, TY_VERTEX_NIC);
+    const uint32_t nics = b->host.nics > 0 ? b->host.nics : all;
+    uint32_t devices = 0, nic = 0;
     char inner[NAME_ROOM];
 
     vertices[0] = hub;
@@ -99,6 +122,10 @@ static ty_status add_parts(builder *b, const catalogue_host *h, const char *name
         vertices[v] = NO_INDEX;
         if (h->vertices[v].kind == TY_VERTEX_DEVICE && devices++ >= most)
             continue;
+        if (h->vertices[v].kind == TY_VERTEX_NIC) { /* those that are left are spread evenly */
+            if ((uint64_t)nic++ * nics % all >= nics)
+                continue;
+        }
         if (shared != NO_INDEX && v == h->domain_switch)
             vertices[v] = shared;
         else if (h->vertices[v].kind == TY_VERTEX_DEVICE)
@@ -120,6 +147,7 @@ static ty_status add_host(builder *b, uint32_t host, const char *name, uint32_t 
                           uint32_t shared, uint32_t *first, ty_error *error)
 {
     const catalogue_host *h = &b->catalogue->hosts[host];
+    const uint32_t network = b->host.network != NO_INDEX ? b->host.network : h->network;
     uint32_t *vertices = ty_alloc(h->vertex_count, sizeof *vertices), hub;
     ty_status status;
 
@@ -127,9 +155,9 @@ static ty_status add_host(builder *b, uint32_t host, const char *name, uint32_t 
     TY_CHECK(add_hub(b, host, name, &hub, error), status, cleanup);
     TY_CHECK(add_parts(b, h, name, hub, shared, vertices, error), status, cleanup);
     for (uint32_t v = 1; v < h->vertex_count && network_switch != NO_INDEX; v++)
-        if (h->vertices[v].kind == TY_VERTEX_NIC)
-            TY_CHECK(builder_link(b, vertices[v], network_switch, h->network, false, 1, error),
-                     status, cleanup);
+        if (h->vertices[v].kind == TY_VERTEX_NIC && vertices[v] != NO_INDEX)
+            TY_CHECK(builder_link(b, vertices[v], network_switch, network, false, 1, error), status,
+                     cleanup);
     *first = hub;
 cleanup:
     ty_free(vertices);

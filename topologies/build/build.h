@@ -5,12 +5,28 @@
 
 #include "catalogue.h"
 
+/** A line's own figures of a kind of link; 0: those of the catalogue. */
+typedef struct link_words {
+    double rate;
+    ty_link_transport transport; /* with its latency and its share of the line rate */
+    uint32_t flows;
+    bool is_used; /* by a part of the line */
+} link_words;
+
+/** A line's own network of a host, instead of the catalogue's. */
+typedef struct host_words {
+    uint32_t network; /* kind of link; NO_INDEX: the catalogue's */
+    uint32_t nics;    /* 0: all of the catalogue's host */
+    bool has_p2p, is_staged;
+} host_words;
+
 typedef struct builder {
     ty_cluster *cluster;
     const catalogue *catalogue;
     /* Index in the cluster of each of the catalogue's entries, or NO_INDEX while unused: */
     uint32_t *links, *trunks, *device_types, *host_types;
-    const double *rates; /* [links of the catalogue] bytes/s instead of its figure; 0: its figure */
+    const link_words *words; /* [links of the catalogue] */
+    host_words host;
     uint32_t devices_per_host; /* hosts have only this many devices, the first ones; 0: all */
 } builder;
 
@@ -48,6 +64,9 @@ ty_status cluster_describe(const char *text, ty_cluster **out, ty_error *error) 
 /** The same with an open catalogue. */
 ty_status describe_with(const catalogue *catalogue, const char *text, ty_cluster **out,
                         ty_error *error) TY_MUST_CHECK;
+
+/** Whether a line's word is one of a host's network: "eth10", "nics=2", "tcp". */
+bool names_network(const catalogue *catalogue, const char *text);
 
 uint32_t catalogue_host_count_of(const catalogue_host *host, ty_vertex_kind kind);
 

@@ -110,7 +110,7 @@ static ty_status read_ports(const catalogue *c, const ty_json *object, catalogue
     TY_TRY(read_link_name(c, object, "direct", LINK_DIRECT, &out->direct, error));
     if (ty_json_has(object, "scale_up_links"))
         TY_TRY(ty_json_number(object, "scale_up_links", 1, 1000, &out->scale_up_links, error));
-    return TY_OK;
+    return catalogue_read_p2p(object, &out->is_staged, error);
 }
 
 static ty_status add_match(catalogue *c, const ty_json *entry, const ty_json *value,
@@ -175,7 +175,11 @@ static ty_status read_network(const catalogue *c, const ty_json *object, citatio
     transport = &c->transports[index];
     out->type.transport = out->trunk.transport = (ty_link_transport)index;
     if (transport->source != NULL)
-        ty_text_addf(&cited->text, "; %s", transport->source);
+        ty_text_addf(&cited->text, "%s%s", out->needs_rate ? "" : "; ", transport->source);
+    else if (out->needs_rate)
+        return ty_json_fail(object, error, "a bandwidth, or a transport whose share it has");
+    if (out->needs_rate)
+        ty_text_addf(&cited->text, "; %s", transport->rate_source);
     if (transport->source == NULL || ty_json_has(object, "latency_s"))
         TY_TRY(catalogue_read_figure(object, "latency_s", 0, LATENCY_MAXIMUM, cited,
                                      &out->type.latency_s, error));
@@ -210,10 +214,12 @@ static ty_status read_link(const catalogue *c, const ty_json *object, const ty_j
     TY_CHECK(catalogue_copy_member(c, object, "name", &out->name, error), status, cleanup);
     TY_CHECK(ty_json_enum(object, "use", uses, LINK_USE_COUNT, &use, error), status, cleanup);
     out->use = (link_use)use;
-    TY_CHECK(catalogue_read_figure(object, "bandwidth_bytes_per_s", BANDWIDTH_MINIMUM,
-                                   BANDWIDTH_MAXIMUM, &cited, &out->type.bandwidth_bytes_per_s,
-                                   error),
-             status, cleanup);
+    out->needs_rate = out->use == LINK_NETWORK && !ty_json_has(object, "bandwidth_bytes_per_s");
+    if (!out->needs_rate)
+        TY_CHECK(catalogue_read_figure(object, "bandwidth_bytes_per_s", BANDWIDTH_MINIMUM,
+                                       BANDWIDTH_MAXIMUM, &cited, &out->type.bandwidth_bytes_per_s,
+                                       error),
+                 status, cleanup);
     if (out->use == LINK_NETWORK)
         TY_CHECK(read_network(c, object, &cited, out, error), status, cleanup);
     else

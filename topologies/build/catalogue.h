@@ -30,6 +30,7 @@ typedef struct catalogue_link {
     /* Networks only: */
     link_type trunk; /* between network switches */
     uint32_t port;   /* kind of link between a device and its own NIC */
+    bool needs_rate; /* of any rate: a line has to give it */
 } catalogue_link;
 
 /** Data of a kind of device, in addition to ty_device_type. */
@@ -37,6 +38,7 @@ typedef struct catalogue_device {
     uint32_t scale_up, direct; /* links to a device switch, and between two devices; NO_INDEX */
     double scale_up_links;     /* number of links in `scale_up` */
     uint32_t port;             /* link to its host */
+    bool is_staged;            /* its driver has no peer-to-peer access over PCIe */
     uint32_t sm; /* as in NCCL: NVIDIA compute capability, AMD compute units; 0: unknown */
 } catalogue_device;
 
@@ -69,7 +71,8 @@ typedef struct catalogue_host {
     ty_host_type type; /* repeats name and source; price and power */
     uint32_t device_type;
     uint32_t network;
-    uint32_t tray; /* host that other tools count, for a rack modeled as one host; NO_INDEX */
+    bool is_staged; /* its devices have no peer-to-peer access over PCIe */
+    uint32_t tray;  /* host that other tools count, for a rack modeled as one host; NO_INDEX */
     uint32_t domain_hosts;  /* number of these hosts that may share a device switch; 0: none */
     uint32_t domain_switch; /* that switch, one of the vertices */
     uint32_t vertex_count;  /* the host vertex is the first */

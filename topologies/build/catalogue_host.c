@@ -320,6 +320,7 @@ ty_status catalogue_read_host(const catalogue *c, const ty_json *object, const t
     }
     TY_CHECK(read_inside(c, object, out, error), status, cleanup);
     TY_CHECK(read_domain(c, object, out, error), status, cleanup);
+    TY_CHECK(catalogue_read_p2p(object, &out->is_staged, error), status, cleanup);
     status = ty_json_end(object, error);
 cleanup:
     ty_text_clear(&cited.text);

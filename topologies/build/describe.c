@@ -1,20 +1,26 @@
 /* One line of text -> cluster; docs/guides/describe-a-cluster.md is its manual.
  *   line   = NAME | part | part + part ... | [site] + [site] ... WAN
  *   site   = [site:N] "[" part or part + part ... "]"
- *   part   = [COUNTx] HOST                        hosts around one non-blocking switch
- *          | COUNTx HOST gpu:G                    hosts with only the first G devices
- *          | [pod:P] [leaf:L] host:H HOST [oversub:R]
- *          | [pod:P] [leaf:L] host:H gpu:G @DEVICE INSIDE NETWORK [NICS] [oversub:R]
+ *   part   = [COUNTx] HOST [gpu:G] [WORDS]        hosts around one non-blocking switch; gpu:G:
+ *                                                 only their first G devices
+ *          | [pod:P] [leaf:L] host:H HOST [WORDS] [oversub:R]
+ *          | [pod:P] [leaf:L] host:H gpu:G @DEVICE INSIDE NETWORK [WORDS] [oversub:R]
  *          | torus:XxYxZ @DEVICE LINK [host:D]     closed in every direction
  *          | mesh:XxYxZ @DEVICE LINK [host:D]      open
  *   LINK, INSIDE, NETWORK = KIND | KIND=RATE     "nvlink3=300GB/s": the kind with a custom rate
- *   NICS = nics=N | nics=NxRATE           of a host: "nics=1", "nics=4x200Gb/s"
+ *   WORDS = of the network, in any order:
+ *          nics=N | nics=NxRATE             NICs of a host: "nics=1", "nics=4x200Gb/s"
+ *          roce, infiniband, efa, ena, gvnic, tcp: another transport than the network's
+ *          flows=N                          connections of a NIC to each peer
+ *          p2p=pcie | p2p=host              PCIe devices exchange directly or through host memory
+ *          NETWORK                          instead of the network of a HOST
  *   DEVICE = name | NAME{KEY=VALUE,...} | FILE    custom: describe_device.c
  *
- * With gpu:G, every device has its own NIC, unless NICS gives the number per host. Leaves connect
- * to one spine (per pod), spines to one core. A real fabric has many spines, which share the
- * traffic. One spine with their total bandwidth keeps the uplinks' sum and their
- * oversubscription. */
+ * With gpu:G, every device has its own NIC, and with sockets (Ethernet) a host has one, unless
+ * nics= gives the number per host. Hosts that may share a device switch, as the trays of a rack, do
+ * so in the order of the line. Leaves connect to one spine (per pod), spines to one core. A real
+ * fabric has many spines, which share the traffic. One spine with their total bandwidth keeps the
+ * uplinks' sum and their oversubscription. */
 #include "build.h"
 #include "describe_device.h"
 
@@ -37,7 +43,7 @@ typedef struct description {
     word *words;      /* [WORD_LIMIT] */
     uint32_t count;
     const catalogue *catalogue;
-    double *rates; /* [links of the catalogue] custom rates; 0: the catalogue's */
+    link_words *links; /* [links of the catalogue] */
 } description;
 
 /* ---- Words: whatever stands between blanks, and each of + [ ] -------------------------------- */
@@ -129,14 +135,16 @@ static ty_status read_device(const description *d, uint32_t i, uint32_t *device,
                                              sizeof c->device_types[0]));
 }
 
-/* Custom rate of a kind of link on this line, the same at each mention. */
-static ty_status read_rate(const description *d, uint32_t i, const char *text, double *rate,
-                           ty_error *error)
+/* Custom rate of a kind of link on this line, the same at each mention.
+ * @param share of the rate that carries data */
+static ty_status read_rate(const description *d, uint32_t i, const char *text, double share,
+                           double *rate, ty_error *error)
 {
     double bytes_per_s;
 
     if (ty_parse_bandwidth(text, &bytes_per_s, NULL) != TY_OK || !(bytes_per_s > 0))
         return fail_at(d, i, error, "a rate behind \"=\", such as \"nvlink4=400GB/s\"", NULL);
+    bytes_per_s *= share;
     if (*rate > 0 && (*rate < bytes_per_s || *rate > bytes_per_s))
         return fail_at(d, i, error, "one rate for each kind of link", NULL);
     *rate = bytes_per_s;
@@ -161,8 +169,13 @@ static ty_status read_link(const description *d, uint32_t i, bool is_network, ui
             *rate = '=';
         use = found == NO_INDEX ? LINK_USE_COUNT : c->links[found].use;
         if (is_network ? use == LINK_NETWORK : use == LINK_TO_SWITCH || use == LINK_TO_HOST) {
+            const double share = c->transports[c->links[found].type.transport].rate_share;
             *link = found;
-            return rate == NULL ? TY_OK : read_rate(d, i, rate + 1, &d->rates[found], error);
+            if (rate == NULL)
+                return TY_OK;
+            TY_TRY(read_rate(d, i, rate + 1, c->links[found].needs_rate ? share : 1,
+                             &d->links[found].rate, error));
+            return TY_OK;
         }
         if (found == NO_INDEX)
             near =
@@ -172,6 +185,14 @@ static ty_status read_link(const description *d, uint32_t i, bool is_network, ui
                    is_network ? "a kind of link to the network, such as \"ndr400\""
                               : "a kind of link inside the host, such as \"nvlink4\"",
                    near);
+}
+
+/* A network that is named after its transport has no rate of its own. */
+static ty_status need_rate(const description *d, uint32_t i, uint32_t link, ty_error *error)
+{
+    if (!d->catalogue->links[link].needs_rate || d->links[link].rate > 0)
+        return TY_OK;
+    return fail_at(d, i, error, "a rate of the network, such as \"roce=100Gb/s\"", NULL);
 }
 
 /* ---- COUNTx HOST ------------------------------------------------------------------------- */
@@ -208,7 +229,7 @@ static bool is_count(const char *text)
 typedef struct site {
     builder *b;
     const char *prefix; /* "" or "site-1/" */
-    uint32_t hosts;
+    uint32_t hosts, racks;
     uint64_t devices; /* so far, in all sites */
     uint32_t top;     /* the switch that connects all; NO_INDEX: none yet */
 } site;
@@ -224,14 +245,24 @@ static ty_status need_fabric(site *s, ty_error *error)
     return ty_cluster_add_vertex(s->b->cluster, TY_VERTEX_SWITCH, name, 0, &s->top, error);
 }
 
+/* Trays of a rack share its device switch, if there are several. */
 static ty_status add_hosts(site *s, uint64_t count, uint32_t host, uint32_t network_switch,
                            ty_error *error)
 {
+    const uint32_t rack = s->b->catalogue->hosts[host].domain_hosts;
+    uint32_t shared = NO_INDEX;
     char name[80];
 
     for (uint64_t h = 0; h < count; h++) {
+        if (rack > 0 && h % rack == 0) {
+            shared = NO_INDEX;
+            snprintf(name, sizeof name, "%srack-%u/nvswitch", s->prefix, s->racks++);
+            if (h + 1 < count)
+                TY_TRY(ty_cluster_add_vertex(s->b->cluster, TY_VERTEX_DEVICE_SWITCH, name, 0,
+                                             &shared, error));
+        }
         snprintf(name, sizeof name, "%shost-%u", s->prefix, s->hosts++);
-        TY_TRY(builder_host_below(s->b, host, name, network_switch, error));
+        TY_TRY(builder_host_in_domain(s->b, host, name, network_switch, shared, error));
     }
     return TY_OK;
 }
@@ -265,9 +296,149 @@ static ty_status read_part(const description *d, uint32_t i, uint32_t host, uint
         *devices = (uint32_t)count;
         return TY_OK;
     }
-    snprintf(expected, sizeof expected, "nothing after the host, or gpu:1 to gpu:%u of %.40s",
-             *devices, d->catalogue->hosts[host].name);
+    snprintf(expected, sizeof expected,
+             "nothing after the host, gpu:1 to gpu:%u of %.40s, or its network", *devices,
+             d->catalogue->hosts[host].name);
     return fail_at(d, i, error, expected, NULL);
+}
+
+/* ---- Words of the network ------------------------------------------------------------------ */
+
+/* Network of a host: its kind of link, and the words of the line. */
+typedef struct network {
+    uint32_t kind;
+    bool is_own;            /* not that of the catalogue's host */
+    uint32_t devices, most; /* of a host: devices; NICs of the catalogue's, or 0 */
+    uint32_t nics;          /* 0: unspecified */
+    bool has_p2p, is_staged;
+    link_words words;
+} network;
+
+bool names_network(const catalogue *c, const char *text)
+{
+    static const char *const keys[] = {"nics", "flows", "p2p"};
+    char name[64];
+    uint32_t link;
+
+    snprintf(name, sizeof name, "%.*s", (int)strcspn(text, "= "), text);
+    for (size_t k = 0; k < sizeof keys / sizeof keys[0]; k++)
+        if (strcmp(name, keys[k]) == 0)
+            return true;
+    link = catalogue_find_link(c, name);
+    return link != NO_INDEX && c->links[link].use == LINK_NETWORK;
+}
+
+/* "nics=1" or "nics=4x200Gb/s": the NICs of a host, and the rate of each. */
+static ty_status read_nics(const description *d, uint32_t i, const char *text, network *n,
+                           double *rate, ty_error *error)
+{
+    const char *times = strchr(text, 'x');
+    char digits[16], expected[96];
+    uint64_t count = 0;
+
+    snprintf(digits, sizeof digits, "%.*s", (int)(times != NULL ? times - text : 15), text);
+    if (ty_parse_uint(digits, 1, n->most > 0 ? n->most : 1024, &count, NULL) != TY_OK ||
+        (n->most == 0 && n->devices % count != 0 && count % n->devices != 0)) {
+        snprintf(expected, sizeof expected, "nics=N or nics=NxRATE, N from 1 to the %u of the host",
+                 n->most);
+        return fail_at(d, i, error,
+                       n->most > 0
+                           ? expected
+                           : "nics=N or nics=NxRATE, N a divisor or a multiple of a host's devices",
+                       NULL);
+    }
+    n->nics = (uint32_t)count;
+    return times == NULL ? TY_OK : read_rate(d, i, times + 1, 1, rate, error);
+}
+
+static ty_status read_p2p(const description *d, uint32_t i, const char *path, network *n,
+                          ty_error *error)
+{
+    n->has_p2p = true;
+    n->is_staged = strcmp(path, "host") == 0 || strcmp(path, "none") == 0;
+    return n->is_staged || strcmp(path, "pcie") == 0
+               ? TY_OK
+               : fail_at(d, i, error, "p2p=pcie (direct) or p2p=host (through host memory)", NULL);
+}
+
+static ty_link_transport transport_of(const char *text)
+{
+    for (int t = TY_LINK_NONE + 1; t < TY_LINK_COUNT; t++)
+        if (strcmp(text, ty_link_transport_name((ty_link_transport)t)) == 0)
+            return (ty_link_transport)t;
+    return TY_LINK_NONE;
+}
+
+/* Reads one word. @param rate that of "nics=" */
+static ty_status read_network_word(const description *d, uint32_t i, network *n, double *rate,
+                                   ty_error *error)
+{
+    const char *text = d->words[i].text;
+    uint64_t flows;
+
+    if (strncmp(text, "nics=", 5) == 0)
+        return read_nics(d, i, text + 5, n, rate, error);
+    if (strncmp(text, "p2p=", 4) == 0)
+        return read_p2p(d, i, text + 4, n, error);
+    if (strncmp(text, "flows=", 6) == 0) {
+        if (ty_parse_uint(text + 6, 1, FLOWS_MAXIMUM, &flows, NULL) != TY_OK)
+            return fail_at(d, i, error, "flows=N with N from 1 to 1024", NULL);
+        n->words.flows = (uint32_t)flows;
+        return TY_OK;
+    }
+    if (transport_of(text) != TY_LINK_NONE) {
+        n->words.transport = transport_of(text);
+        return TY_OK;
+    }
+    if (n->is_own)
+        return fail_at(d, i, error, "one network of the host", NULL);
+    n->is_own = true;
+    return read_link(d, i, true, &n->kind, error);
+}
+
+/* Reads the words of a host's network, and applies them to its kind of link. */
+static ty_status read_network(const description *d, uint32_t *next, uint32_t end, network *n,
+                              ty_error *error)
+{
+    const catalogue *c = d->catalogue;
+    const uint32_t first = *next;
+    ty_link_transport transport;
+    double rate = 0;
+    link_words *words;
+
+    for (; *next < end && names_network(c, d->words[*next].text); (*next)++)
+        TY_TRY(read_network_word(d, *next, n, &rate, error));
+    words = &d->links[n->kind];
+    transport =
+        n->words.transport != TY_LINK_NONE ? n->words.transport : c->links[n->kind].type.transport;
+    if (rate > 0 && c->links[n->kind].needs_rate)
+        rate *= c->transports[transport].rate_share;
+    if (rate > 0 && words->rate > 0 && (rate < words->rate || rate > words->rate))
+        return fail_at(d, first, error, "one rate for each kind of link", NULL);
+    if (rate > 0)
+        words->rate = rate;
+    TY_TRY(need_rate(d, *next, n->kind, error));
+    if (words->is_used &&
+        (words->transport != n->words.transport || words->flows != n->words.flows))
+        return fail_at(d, first, error, "one transport and flows= for each kind of link", NULL);
+    words->transport = n->words.transport;
+    words->flows = n->words.flows;
+    words->is_used = true;
+    if (n->nics == 0 && n->is_own && ty_link_transport_is_sockets(transport))
+        n->nics = 1;
+    return TY_OK;
+}
+
+static host_words words_of(const network *n)
+{
+    return (host_words){n->is_own ? n->kind : NO_INDEX, n->nics, n->has_p2p, n->is_staged};
+}
+
+static network network_of(const catalogue_host *host)
+{
+    return (network){.kind = host->network,
+                     .devices = catalogue_host_count_of(host, TY_VERTEX_DEVICE),
+                     .most = catalogue_host_count_of(host, TY_VERTEX_NIC)};
 }
 
 static ty_status parse_hosts(const description *d, uint32_t first, uint32_t end, site *s,
@@ -275,20 +446,24 @@ static ty_status parse_hosts(const description *d, uint32_t first, uint32_t end,
 {
     uint64_t count = 1;
     uint32_t host, devices, all, at = first;
+    network n;
     ty_status status;
 
-    if (is_count(d->words[at].text) || end - first > 1)
+    if (is_count(d->words[at].text))
         TY_TRY(read_multiple(d, at++, &count, error));
     TY_TRY(read_host(d, at++, &host, error));
-    all = devices = catalogue_host_count_of(&d->catalogue->hosts[host], TY_VERTEX_DEVICE);
-    if (at < end)
+    n = network_of(&d->catalogue->hosts[host]);
+    all = devices = n.devices;
+    if (at < end && !names_network(d->catalogue, d->words[at].text))
         TY_TRY(read_part(d, at++, host, &devices, error));
+    TY_TRY(read_network(d, &at, end, &n, error));
     if (at < end)
-        return fail_at(d, at, error, "nothing after the devices of a host", NULL);
+        return fail_at(d, at, error, "nothing after the devices and the network of a host", NULL);
     s->devices += count * devices;
     TY_TRY(check_size(d, s->devices, error));
     TY_TRY(need_fabric(s, error));
     s->b->devices_per_host = devices < all ? devices : 0;
+    s->b->host = words_of(&n);
     status = add_hosts(s, count, host, s->top, error);
     s->b->devices_per_host = 0;
     return status;
@@ -301,9 +476,10 @@ static const char *const level_names[LEVEL_COUNT] = {"pod", "leaf", "host", "gpu
 
 typedef struct fabric {
     uint64_t levels[LEVEL_COUNT];
-    uint32_t host;                    /* of the catalogue; NO_INDEX: defined by the members below */
-    uint32_t device, inside, network; /* of the catalogue */
-    uint32_t nics;                    /* of a host */
+    uint32_t host;           /* of the catalogue; NO_INDEX: defined by the members below */
+    uint32_t device, inside; /* of the catalogue */
+    network network;
+    uint32_t nics; /* of a host */
     double oversubscription;
 } fabric;
 
@@ -368,45 +544,24 @@ static ty_status read_oversubscription(const description *d, uint32_t i, double 
     return fail_at(d, i, error, "oversub:R with R from 1 to 1000, or nothing", NULL);
 }
 
-/* "nics=1" or "nics=4x200Gb/s": the NICs of a host, and the rate of each. */
-static ty_status read_nics(const description *d, uint32_t i, fabric *f, ty_error *error)
-{
-    static const char key[] = "nics=";
-    const uint64_t devices = f->levels[GPU];
-    const char *text = d->words[i].text + sizeof key - 1, *times = strchr(text, 'x');
-    char digits[16];
-    uint64_t count = 0;
-
-    snprintf(digits, sizeof digits, "%.*s", (int)(times != NULL ? times - text : 15), text);
-    if (ty_parse_uint(digits, 1, 1024, &count, NULL) != TY_OK ||
-        (devices % count != 0 && count % devices != 0))
-        return fail_at(d, i, error,
-                       "nics=N or nics=NxRATE, N a divisor or a multiple of a host's devices",
-                       NULL);
-    f->nics = (uint32_t)count;
-    return times == NULL ? TY_OK : read_rate(d, i, times + 1, &d->rates[f->network], error);
-}
-
 /* Reads the content of a host: one of the catalogue, or devices with their links. */
 static ty_status read_content(const description *d, uint32_t *next, uint32_t end, bool has_devices,
                               fabric *f, ty_error *error)
 {
-    const catalogue_host *host;
-
     if (has_devices) {
         TY_TRY(read_device(d, (*next)++, &f->device, error));
         TY_TRY(read_link(d, (*next)++, false, &f->inside, error));
-        TY_TRY(read_link(d, (*next)++, true, &f->network, error));
-        f->nics = (uint32_t)f->levels[GPU];
-        if (*next < end && strncmp(d->words[*next].text, "nics=", 5) == 0)
-            TY_TRY(read_nics(d, (*next)++, f, error));
-        return TY_OK;
+        f->network = (network){.is_own = true, .devices = (uint32_t)f->levels[GPU]};
+        TY_TRY(read_link(d, (*next)++, true, &f->network.kind, error));
+    } else {
+        TY_TRY(read_host(d, (*next)++, &f->host, error));
+        f->network = network_of(&d->catalogue->hosts[f->host]);
+        f->levels[GPU] = f->network.devices;
     }
-    TY_TRY(read_host(d, (*next)++, &f->host, error));
-    host = &d->catalogue->hosts[f->host];
-    f->network = host->network;
-    f->levels[GPU] = catalogue_host_count_of(host, TY_VERTEX_DEVICE);
-    f->nics = catalogue_host_count_of(host, TY_VERTEX_NIC);
+    TY_TRY(read_network(d, next, end, &f->network, error));
+    f->nics = f->network.nics > 0   ? f->network.nics
+              : f->network.most > 0 ? f->network.most
+                                    : f->network.devices;
     return TY_OK;
 }
 
@@ -443,7 +598,7 @@ static ty_status add_nic(site *s, const fabric *f, const char *host, uint32_t nu
         return TY_OK;
     snprintf(name, sizeof name, "%s/pcie-%u", host, number);
     TY_TRY(ty_cluster_add_vertex(s->b->cluster, TY_VERTEX_DEVICE_SWITCH, name, 0, near, error));
-    snprintf(name, sizeof name, "%.60s-bridge", c->links[c->links[f->network].port].type.name);
+    snprintf(name, sizeof name, "%.60s-bridge", c->links[c->links[f->network.kind].port].type.name);
     bridge = catalogue_find_link(c, name);
     TY_TRY(builder_link(s->b, *near, hub, bridge, false, 1, error));
     return builder_link(s->b, *nic, *near, bridge, false, 1, error);
@@ -456,7 +611,7 @@ static ty_status add_fabric_host(site *s, const fabric *f, uint32_t leaf, ty_err
     ty_cluster *cluster = s->b->cluster;
     const bool has_switch = c->links[f->inside].use == LINK_TO_SWITCH;
     const bool is_shared = f->nics < f->levels[GPU];
-    const uint32_t port = c->links[f->network].port;
+    const uint32_t port = c->links[f->network.kind].port;
     const uint32_t each = is_shared ? (uint32_t)f->levels[GPU] / f->nics : 1;
     const double lanes = is_shared ? 1 : f->nics / (double)f->levels[GPU];
     uint32_t hub, inner, device, nic = NO_INDEX, near = NO_INDEX;
@@ -464,6 +619,8 @@ static ty_status add_fabric_host(site *s, const fabric *f, uint32_t leaf, ty_err
 
     snprintf(host, sizeof host, "%shost-%u", s->prefix, s->hosts++);
     TY_TRY(ty_cluster_add_vertex(cluster, TY_VERTEX_HOST, host, 0, &hub, error));
+    cluster->vertices[hub].is_staged =
+        f->network.has_p2p ? f->network.is_staged : c->devices[f->device].is_staged;
     inner = hub;
     if (has_switch) {
         snprintf(name, sizeof name, "%s/device-switch", host);
@@ -481,7 +638,7 @@ static ty_status add_fabric_host(site *s, const fabric *f, uint32_t leaf, ty_err
         if (has_switch || !is_shared)
             TY_TRY(builder_link(s->b, device, near, port, false, 1, error));
         if (g % each == 0)
-            TY_TRY(builder_link(s->b, nic, leaf, f->network, false, lanes, error));
+            TY_TRY(builder_link(s->b, nic, leaf, f->network.kind, false, lanes, error));
     }
     return TY_OK;
 }
@@ -509,7 +666,7 @@ static ty_status add_leaf(site *s, const fabric *f, uint32_t number, uint32_t sp
     if (s->top == NO_INDEX)
         s->top = leaf;
     if (spine != NO_INDEX)
-        TY_TRY(builder_link(s->b, leaf, spine, f->network, true, uplinks, error));
+        TY_TRY(builder_link(s->b, leaf, spine, f->network.kind, true, uplinks, error));
     if (f->host != NO_INDEX)
         return add_hosts(s, f->levels[HOST], f->host, leaf, error);
     for (uint32_t h = 0; h < f->levels[HOST]; h++)
@@ -524,7 +681,7 @@ static ty_status add_pod(site *s, const fabric *f, uint32_t pod, uint32_t core, 
 
     TY_TRY(add_upper(s, leaves > 1 || core != NO_INDEX, "spine", pod, &spine, error));
     if (core != NO_INDEX)
-        TY_TRY(builder_link(s->b, spine, core, f->network, true, uplinks * leaves, error));
+        TY_TRY(builder_link(s->b, spine, core, f->network.kind, true, uplinks * leaves, error));
     if (s->top == NO_INDEX)
         s->top = spine;
     for (uint32_t l = 0; l < leaves; l++)
@@ -541,6 +698,7 @@ static ty_status parse_levels(const description *d, uint32_t first, uint32_t end
     TY_TRY(parse_fabric(d, first, end, &f, error));
     s->devices += f.levels[POD] * f.levels[LEAF] * f.levels[HOST] * f.levels[GPU];
     TY_TRY(check_size(d, s->devices, error));
+    s->b->host = words_of(&f.network);
     snprintf(name, sizeof name, "%score", s->prefix);
     if (f.levels[POD] > 1)
         TY_TRY(ty_cluster_add_vertex(s->b->cluster, TY_VERTEX_SWITCH, name, 0, &s->top, error));
@@ -604,7 +762,8 @@ static ty_status parse_torus(const description *d, uint32_t first, uint32_t end,
     t->is_mesh = d->words[first].text[0] == 'm';
     TY_TRY(read_shape(d, next++, t, error));
     TY_TRY(read_device(d, next++, &t->device, error));
-    TY_TRY(read_link(d, next++, true, &t->link, error));
+    TY_TRY(read_link(d, next, true, &t->link, error));
+    TY_TRY(need_rate(d, next++, t->link, error));
     if (next < end) {
         const char *text = d->words[next].text;
         if (strncmp(text, key, sizeof key - 1) != 0)
@@ -634,8 +793,8 @@ static ty_status add_cell(site *s, const torus *t, uint32_t i, uint32_t hub, uin
     snprintf(kind, sizeof kind, "%.60s-port", link->name);
     inner.name = kind;
     inner.latency_s = 0;
-    if (s->b->rates[t->link] > 0)
-        inner.bandwidth_bytes_per_s = s->b->rates[t->link];
+    if (s->b->words[t->link].rate > 0)
+        inner.bandwidth_bytes_per_s = s->b->words[t->link].rate;
     snprintf(name, sizeof name, "%srouter-%u", s->prefix, i);
     TY_TRY(ty_cluster_add_vertex(s->b->cluster, TY_VERTEX_SWITCH, name, 0, router, error));
     snprintf(name, sizeof name, "%shost-%u/gpu-%u", s->prefix, i / t->per_host, i % t->per_host);
@@ -700,8 +859,10 @@ static ty_status build_parts(const description *d, uint32_t *next, site *s, ty_e
         uint32_t end = part_end(d, *next);
         const char *text = d->words[*next].text;
         bool is_torus = *next < end && is_torus_word(text);
-        bool is_levels = *next < end && !is_torus &&
-                         (strchr(text, ':') != NULL || (end - *next > 1 && !is_count(text)));
+        bool is_levels =
+            *next < end && !is_torus &&
+            (strchr(text, ':') != NULL || (end - *next > 1 && !is_count(text) &&
+                                           catalogue_find_host(d->catalogue, text) == NO_INDEX));
         ty_status status;
         if (*next == end)
             return fail_at(d, *next, error, "hosts (\"16x HOST\"), levels, a torus or a mesh",
@@ -760,6 +921,7 @@ static ty_status build_sites(const description *d, builder *b, ty_error *error)
         return fail_at(d, d->count, error, "a kind of link between the sites, such as \"wan10\"",
                        NULL);
     TY_TRY(read_link(d, last, true, &wan, error));
+    TY_TRY(need_rate(d, last, wan, error));
     TY_TRY(ty_cluster_add_vertex(b->cluster, TY_VERTEX_SWITCH, "wan", 0, &hub, error));
     for (;;) {
         TY_TRY(build_site(d, &next, b, wan, hub, &number, &devices, error));
@@ -819,7 +981,7 @@ static ty_status parse(description *d, const char *name, ty_cluster **out, ty_er
     TY_CHECK(join(d, &line, error), status, cleanup);
     TY_CHECK(ty_cluster_new(name != NULL ? name : line, &cluster, error), status, cleanup);
     TY_CHECK(builder_open(&b, cluster, d->catalogue, error), status, cleanup);
-    b.rates = d->rates;
+    b.words = d->links;
     TY_CHECK(build(d, &b, error), status, cleanup);
     TY_CHECK(ty_cluster_finish(cluster, &problem, error), status, cleanup);
     if (problem.expected != NULL) {
@@ -880,14 +1042,14 @@ ty_status describe_with(const catalogue *c, const char *text, ty_cluster **out, 
     }
     d.copy = ty_alloc(2 * strlen(d.text) + 2, 1);
     d.words = ty_alloc(WORD_LIMIT, sizeof *d.words);
-    d.rates = ty_alloc(d.catalogue->link_count, sizeof *d.rates);
-    TY_CHECK(ty_check_memory(d.copy != NULL && d.words != NULL && d.rates != NULL, error), status,
+    d.links = ty_alloc(d.catalogue->link_count, sizeof *d.links);
+    TY_CHECK(ty_check_memory(d.copy != NULL && d.words != NULL && d.links != NULL, error), status,
              cleanup);
     status = parse(&d, name, out, error);
 cleanup:
     ty_free(d.copy);
     ty_free(d.words);
-    ty_free(d.rates);
+    ty_free(d.links);
     ty_free(line);
     own_devices_clear(&own);
     return status;

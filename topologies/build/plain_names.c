@@ -1,6 +1,7 @@
 /* "8x A100", "p4d", "2 nodes of 8 h100", "aws p5": converts informal cluster names to a line that
  * describe.c reads. */
 #include "plain_names.h"
+#include "build.h"
 #include "importer.h"
 
 #include <ctype.h>
@@ -251,30 +252,57 @@ static ty_status line_of(const catalogue *c, const request *r, ty_text *line, ty
     return TY_OK;
 }
 
+/* Where the words of the network begin: "2 nodes of 8 v100, eth10 nics=1". A comma separates words.
+ * @param text changed: it ends where they begin */
+static char *split_network(const catalogue *c, char *text)
+{
+    char *tail = text + strlen(text);
+
+    for (char *at = text; *at != '\0'; at++)
+        if (*at == ',')
+            *at = ' ';
+    for (char *at = tail; at > text;) {
+        while (at > text && at[-1] == ' ')
+            at--;
+        while (at > text && at[-1] != ' ')
+            at--;
+        if (!names_network(c, at))
+            break;
+        tail = at;
+    }
+    if (tail > text && *tail != '\0')
+        tail[-1] = '\0';
+    return tail;
+}
+
 ty_status cluster_plain_line(const char *text, char **line, ty_error *error)
 {
     catalogue *c = NULL;
-    char *name = ty_alloc(2 * (strlen(text) + 2), 1);
+    char *name = ty_alloc(2 * (strlen(text) + 2), 1), *copy = ty_strdup(text), *tail = NULL;
     ty_text made = {0};
     ty_status status;
 
     *line = NULL;
-    TY_TRY(ty_check_memory(name != NULL, error));
+    TY_CHECK(ty_check_memory(name != NULL && copy != NULL, error), status, cleanup);
     TY_CHECK(catalogue_load(&c, error), status, cleanup);
-    if (strpbrk(text, ":=@+[]{}") == NULL)
+    tail = split_network(c, copy);
+    if (strpbrk(copy, ":=@+[]{}") == NULL)
         for (place where = 0; where < PLACE_COUNT && made.length == 0; where++) {
-            request r = {.text = text, .name = name};
-            if (!split_count(text, where, name, &r.count))
+            request r = {.text = copy, .name = name};
+            if (!split_count(copy, where, name, &r.count))
                 continue;
             TY_CHECK(line_of(c, &r, &made, error), status, cleanup);
             if (made.length == 0 && read_unit(&r, name + strlen(text) + 2))
                 TY_CHECK(line_of(c, &r, &made, error), status, cleanup);
         }
-    if (made.length > 0)
+    if (made.length > 0) {
+        ty_text_addf(&made, "%s%s", *tail != '\0' ? " " : "", tail);
         status = ty_text_take(&made, line, error);
+    }
 cleanup:
     ty_text_clear(&made);
     catalogue_free(c);
+    ty_free(copy);
     ty_free(name);
     return status;
 }
