@@ -194,6 +194,8 @@ const char *ty_cluster_vertex_name(const ty_cluster *cluster, uint32_t vertex); 
 uint32_t ty_cluster_device_vertex(const ty_cluster *cluster, uint32_t device);
 uint32_t ty_cluster_link_count(const ty_cluster *cluster);
 const ty_link_edge *ty_cluster_link(const ty_cluster *cluster, uint32_t link);
+/** Parallel links that one link stands for, as NICs drawn as one. */
+double ty_cluster_link_lanes(const ty_cluster *cluster, uint32_t link);
 
 /* ==== input =================================================================================== */
 

@@ -50,27 +50,40 @@ static bool is_uplink(const ty_cluster *cluster, const ty_link_edge *link)
            (other == TY_VERTEX_NIC || other == TY_VERTEX_HOST);
 }
 
-/* Writes ", 8 rails of 400 Gbit/s": the connection of a host to the network, if hosts are equal. */
+/* Writes ", 8 x 400 Gbit/s InfiniBand": the network of a host, if hosts are equal. */
 static void add_network(const ty_cluster *cluster, ty_text *text)
 {
+    static const char *const names[TY_LINK_COUNT] = {[TY_LINK_INFINIBAND] = " InfiniBand",
+                                                     [TY_LINK_ROCE] = " RoCE",
+                                                     [TY_LINK_EFA] = " EFA",
+                                                     [TY_LINK_TCP] = " TCP",
+                                                     [TY_LINK_ENA] = " ENA",
+                                                     [TY_LINK_GVNIC] = " gVNIC",
+                                                     [TY_LINK_TCPX] = " TCPX"};
     const uint32_t hosts = ty_cluster_host_count(cluster);
-    double bandwidth = 0;
+    const ty_link_edge *first = NULL;
     uint32_t uplinks = 0;
+    double lanes = 1;
 
     for (uint32_t l = 0; l < ty_cluster_link_count(cluster); l++) {
         const ty_link_edge *link = ty_cluster_link(cluster, l);
         if (!is_uplink(cluster, link))
             continue;
-        if (uplinks > 0 && fabs(link->bandwidth_bytes_per_s / bandwidth - 1) > 1e-9)
+        if (first != NULL && (link->kind != first->kind ||
+                              link->bandwidth_bytes_per_s < first->bandwidth_bytes_per_s ||
+                              link->bandwidth_bytes_per_s > first->bandwidth_bytes_per_s))
             return;
-        bandwidth = link->bandwidth_bytes_per_s;
+        first = link;
+        lanes = ty_cluster_link_lanes(cluster, l);
         uplinks++;
     }
     if (hosts < 2 || uplinks == 0 || uplinks % hosts > 0)
         return;
-    if (uplinks > hosts)
-        ty_text_addf(text, ", %u rails of", uplinks / hosts);
-    ty_text_addf(text, "%s %.3g Gbit/s", uplinks > hosts ? "" : ",", bandwidth * 8e-9);
+    ty_text_addf(text, ", %.3g x %.3g Gbit/s%s", uplinks / hosts * lanes,
+                 first->bandwidth_bytes_per_s / lanes * 8e-9,
+                 names[first->transport] != NULL ? names[first->transport] : "");
+    if (first->flows > 0)
+        ty_text_addf(text, " with %u flows", first->flows);
 }
 
 static void print_title(const ty_plan *plan, const ty_cluster *cluster, ty_text *text)
@@ -88,6 +101,8 @@ static void print_title(const ty_plan *plan, const ty_cluster *cluster, ty_text 
             ty_text_addf(&title, " on %u hosts", hosts);
         if (kind != NULL)
             ty_text_addf(&title, ", %s", kind);
+        if (ty_cluster_host_is_staged(cluster, 0))
+            ty_text_add(&title, " without peer-to-peer");
         add_network(cluster, &title);
         ty_text_add(&title, ")");
     }

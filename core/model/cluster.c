@@ -390,6 +390,11 @@ const ty_link_edge *ty_cluster_link(const ty_cluster *cluster, uint32_t link)
     return &cluster->links[link];
 }
 
+double ty_cluster_link_lanes(const ty_cluster *cluster, uint32_t link)
+{
+    return cluster->link_lanes[link];
+}
+
 const char *ty_cluster_host_name(const ty_cluster *cluster, uint32_t host)
 {
     return cluster->vertices[cluster->host_vertices[host]].name;

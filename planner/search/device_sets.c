@@ -143,22 +143,28 @@ static uint32_t find_kinds(const pool *from, host_kind out[MOST_KINDS])
     return kept;
 }
 
-/* The first hosts of a kind. */
-static ty_status add_hosts(const pool *from, const host_kind *kind, uint32_t hosts, bool is_spare,
-                           set_list *list, ty_error *error)
+/* The first devices, `each`, of the first hosts of a kind. */
+static ty_status add_share(const pool *from, const host_kind *kind, uint32_t hosts, uint32_t each,
+                           bool is_spare, set_list *list, ty_error *error)
 {
-    const uint32_t count = hosts * kind->per_host;
+    const uint32_t count = hosts * each;
     uint32_t *devices = ty_alloc(count, sizeof *devices);
     uint32_t found = 0;
 
     TY_TRY(ty_check_memory(devices != NULL, error));
     for (uint32_t d = 0; found < count;) {
         const host_kind here = kind_of_host(from, d);
-        for (uint32_t i = 0; is_alike(&here, kind) && i < here.per_host; i++)
+        for (uint32_t i = 0; is_alike(&here, kind) && i < each && found < count; i++)
             devices[found++] = d + i;
         d += here.per_host;
     }
     return add_set(list, devices, count, is_spare, error);
+}
+
+static ty_status add_hosts(const pool *from, const host_kind *kind, uint32_t hosts, bool is_spare,
+                           set_list *list, ty_error *error)
+{
+    return add_share(from, kind, hosts, kind->per_host, is_spare, list, error);
 }
 
 /* ---- How many -------------------------------------------------------------------------------- */
@@ -197,7 +203,8 @@ static ty_status add_kind(const pool *from, const host_kind *kind, uint32_t batc
     return TY_OK;
 }
 
-/* Exactly that many devices: whole hosts of a kind, or the first ones of a host. */
+/* Exactly that many devices: whole hosts of a kind, the first ones of a host, or as many of each of
+ * the fewest hosts, such as 64 of the 72 of a rack. */
 static ty_status add_fixed(const pool *from, const host_kind *kinds, uint32_t kind_count,
                            uint32_t wanted, set_list *list, ty_error *error)
 {
@@ -218,9 +225,13 @@ static ty_status add_fixed(const pool *from, const host_kind *kinds, uint32_t ki
             devices[i] = d + i;
         return add_set(list, devices, wanted, false, error);
     }
+    for (uint32_t k = 0; k < kind_count; k++)
+        for (uint32_t hosts = 2; hosts <= kinds[k].hosts; hosts++)
+            if (wanted % hosts == 0 && wanted / hosts <= kinds[k].per_host)
+                return add_share(from, &kinds[k], hosts, wanted / hosts, false, list, error);
     return ty_fail(error, TY_EINVAL,
-                   "devices: found %u, expected those of whole hosts of a kind of %s (%u each), or "
-                   "fewer of one host",
+                   "devices: found %u, expected the same number of each of some hosts of a kind of "
+                   "%s, which have up to %u",
                    wanted, ty_cluster_name(cluster), kinds[0].per_host);
 }
 

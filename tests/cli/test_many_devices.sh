@@ -43,7 +43,7 @@ expect 0 estimate "$scratch/plan.json"
 expect 0 plan -w gpt3-175b -c "$scratch/tree.json" --no-simulate -q --json --fix devices=4096
 expect_output '"idle_devices": 3904'
 expect 2 plan -w gpt3-175b -c "$scratch/tree.json" --no-simulate -q --fix devices=4097
-expect_error_line "devices: found 4097, expected those of whole hosts"
+expect_error_line "devices: found 4097, expected the same number of each"
 
 # If a plan exists at the interrupt, it is the answer.
 mkfifo "$scratch/notes"

@@ -11,7 +11,7 @@ same() {
 
 # ---- Launch line and performance --------------------------------------------------------------------
 expect 0 plan -w llama-3.1-70b -c "8x dgx-h100" --global-batch 512 --no-simulate -q
-expect_output "llama-3.1-70b on 8x dgx-h100 (64 h100-sxm, nvlink4, 8 rails of 400 Gbit/s)" \
+expect_output "llama-3.1-70b on 8x dgx-h100 (64 h100-sxm, nvlink4, 8 x 400 Gbit/s InfiniBand)" \
     "Batch       512 sequences x 8,192 tokens, micro-batch " ", accumulation " \
     "bf16; 16-bit gradients, fp32 optimizer states; " "Provenance  calibrated; mean error "
 same text out

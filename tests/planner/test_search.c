@@ -1459,7 +1459,9 @@ Test(search, devices_can_be_fixed)
     static const struct {
         uint32_t devices;
         const char *refusal; /* NULL: there is a plan */
-    } rows[] = {{8, NULL}, {4, NULL}, {24, NULL}, {16, NULL}, {12, "whole hosts"}, {32, "has 24"}};
+    } rows[] = {{8, NULL},     {4, NULL},  {24, NULL},
+                {16, NULL},    {12, NULL}, {23, "the same number of each"},
+                {32, "has 24"}};
     ty_workload *mlp = open_workload("mlp");
     ty_cluster *cluster = open_cluster("3x dgx-a100");
 
