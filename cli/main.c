@@ -123,8 +123,8 @@ static const cli_command commands[] = {
      "SimGrid; check names weak points and the like.\n"
      "collective says how long one takes among --ranks devices, by itself.\n"
      "export --to json (default), dot, nccl, simgrid or slurm.\n",
-     OPTIONS("collective", "ranks", "size", "algorithm", "queued", "host", "device", "hosts",
-             "oversubscription", "root", "format", "to", "output", "json"),
+     OPTIONS("collective", "ranks", "per-host", "size", "algorithm", "queued", "host", "device",
+             "hosts", "oversubscription", "root", "format", "to", "output", "json"),
      1, 2, cmd_cluster},
     {"stack", "list | show NAME|FILE [options]",
      "software that runs plans, as far as it changes their costs",

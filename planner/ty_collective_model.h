@@ -264,6 +264,7 @@ ty_status ty_parameter_server_seconds(const ty_parameter_servers *servers, doubl
 typedef struct ty_collective_question {
     ty_collective_kind kind;
     uint32_t ranks;        /* the number of the cluster's devices, from the first; 0: all */
+    uint32_t per_host;     /* of these, only the first so many of each host; 0: all */
     const char *algorithm; /* a name of NCCL_ALGO, or a framework's ("hierarchical"); NULL: the
                               library's choice */
     ty_collective_calls calls;
@@ -276,6 +277,12 @@ typedef struct ty_collective_answer {
     double alg_bandwidth_bytes_per_s; /* size over seconds */
     double bus_bandwidth_bytes_per_s; /* by ty_collective_bus_factor */
 } ty_collective_answer;
+
+/** The devices of a question, as ty_collective_ask takes them.
+ * @param devices [out] of the cluster's number; NULL: not needed
+ * @return their number */
+uint32_t ty_collective_devices(const ty_cluster *cluster, const ty_collective_question *question,
+                               uint32_t *devices);
 
 /**
  * Times one collective alone at several sizes: its cost in a plan without the stack's overhead, no

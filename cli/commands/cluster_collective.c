@@ -39,12 +39,15 @@ static void write_json(const ty_cluster *cluster, const ty_collective_question *
                        const ty_collective_answer *rows, uint32_t count, ty_text *text)
 {
     ty_json_writer w = document_open("trainyard.collective/1", text);
+    const uint32_t hosts = question->per_host > 0
+                               ? (question->ranks + question->per_host - 1) / question->per_host
+                               : ty_cluster_device_host(cluster, question->ranks - 1) + 1;
 
     ty_json_put_string(&w, "cluster", ty_cluster_name(cluster));
     ty_json_put_string(&w, "collective", ty_collective_name(question->kind));
     ty_json_put_string(&w, "calls", ty_collective_calls_name(question->calls));
     ty_json_put_uint(&w, "ranks", question->ranks);
-    ty_json_put_uint(&w, "hosts", ty_cluster_device_host(cluster, question->ranks - 1) + 1);
+    ty_json_put_uint(&w, "hosts", hosts);
     ty_json_open(&w, "rows", '[');
     for (uint32_t i = 0; i < count; i++) {
         ty_json_open_flat(&w, NULL, '{');
@@ -64,9 +67,13 @@ static void write_json(const ty_cluster *cluster, const ty_collective_question *
 static void write_table(const ty_cluster *cluster, const ty_collective_question *question,
                         const ty_collective_answer *rows, uint32_t count, ty_text *text)
 {
-    ty_text_addf(text, "%s among %u devices of %s, nothing else on the links%s\n",
+    char each[32] = "";
+
+    if (question->per_host > 0)
+        snprintf(each, sizeof each, ", %u per host", question->per_host);
+    ty_text_addf(text, "%s among %u devices of %s%s, nothing else on the links%s\n",
                  ty_collective_name(question->kind), question->ranks, ty_cluster_name(cluster),
-                 question->calls == TY_CALLS_QUEUED ? ", queued" : "");
+                 each, question->calls == TY_CALLS_QUEUED ? ", queued" : "");
     ty_text_addf(text, "%12s %12s %14s %14s  %s\n", "size", "time", "alg bandwidth",
                  "bus bandwidth", "algorithm");
     for (uint32_t i = 0; i < count; i++) {
@@ -84,6 +91,7 @@ exit_code cluster_collective(const cli_options *options, const char *name)
 {
     ty_collective_question question = {.algorithm = options->algorithm,
                                        .ranks = (uint32_t)options->ranks,
+                                       .per_host = (uint32_t)options->per_host,
                                        .calls =
                                            options->queued ? TY_CALLS_QUEUED : TY_CALLS_LAUNCHED};
     ty_collective_answer rows[MOST_SIZES];
@@ -100,7 +108,7 @@ exit_code cluster_collective(const cli_options *options, const char *name)
     TY_CHECK(read_sizes(options->sizes, sizes, &count, &error), status, done);
     TY_CHECK(ty_cluster_open(name, NULL, &cluster, &error), status, done);
     if (question.ranks == 0)
-        question.ranks = ty_cluster_device_count(cluster);
+        question.ranks = ty_collective_devices(cluster, &question, NULL);
     TY_CHECK(ty_collective_ask(cluster, &question, sizes, count, rows, &error), status, done);
     if (options->json)
         write_json(cluster, &question, rows, count, &text);

@@ -151,6 +151,8 @@ static const option_row table[] = {
     NUMBER("ranks", ranks, 4096, "N",
            "ranks measured concurrently (default: one per core); of a collective, the first "
            "devices (default: all)"),
+    NUMBER("per-host", per_host, 4096, "N",
+           "of a collective, only the first N devices of each host (default: all)"),
     TEXT("micro-batches", 0, micro_batches, "N,...", "micro-batch sizes to time"),
     TEXT("collective", 0, collective, "K",
          "all_reduce (default), all_gather, reduce_scatter, ...; of logs that do not say"),

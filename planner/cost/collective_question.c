@@ -87,12 +87,31 @@ static ty_status ask_one(const ty_group_network *network, const ty_collective_qu
     return TY_OK;
 }
 
+uint32_t ty_collective_devices(const ty_cluster *cluster, const ty_collective_question *question,
+                               uint32_t *devices)
+{
+    const uint32_t all = ty_cluster_device_count(cluster);
+    uint32_t count = 0, of_host = 0;
+
+    for (uint32_t d = 0; d < all; d++) {
+        const bool is_new =
+            d == 0 || ty_cluster_device_host(cluster, d) != ty_cluster_device_host(cluster, d - 1);
+        of_host = is_new ? 1 : of_host + 1;
+        if ((question->per_host > 0 && of_host > question->per_host) ||
+            (question->ranks > 0 && count == question->ranks))
+            continue;
+        if (devices != NULL)
+            devices[count] = d;
+        count++;
+    }
+    return count;
+}
+
 ty_status ty_collective_ask(const ty_cluster *cluster, const ty_collective_question *question,
                             const uint64_t *sizes, uint32_t count, ty_collective_answer *out,
                             ty_error *error)
 {
-    const uint32_t all = ty_cluster_device_count(cluster);
-    const uint32_t ranks = question->ranks > 0 ? question->ranks : all;
+    const uint32_t ranks = ty_collective_devices(cluster, question, NULL);
     ty_group_network network = {0};
     algorithm_words algorithm;
     uint32_t *devices = NULL;
@@ -100,16 +119,16 @@ ty_status ty_collective_ask(const ty_cluster *cluster, const ty_collective_quest
 
     if (status != TY_OK)
         return status;
-    if (ranks < 2 || ranks > all)
-        return ty_fail(error, TY_EINVAL, "found %u ranks, expected 2 to the %u devices of \"%s\"",
-                       ranks, all, ty_cluster_name(cluster));
+    if (ranks < 2 || ranks < question->ranks)
+        return ty_fail(error, TY_EINVAL, "found %u ranks, expected 2 to the %u devices of \"%s\"%s",
+                       question->ranks > 0 ? question->ranks : ranks, ranks,
+                       ty_cluster_name(cluster), question->per_host > 0 ? ", of each host" : "");
     if (question->kind != TY_ALL_REDUCE && !algorithm.is_library &&
         algorithm.framework > TY_AUTOMATIC)
         return ty_fail(error, TY_EINVAL, "algorithm: found %s, which is of all_reduce alone",
                        ty_algorithm_name(algorithm.framework));
     TY_TRY(ty_check_memory((devices = ty_alloc(ranks, sizeof *devices)) != NULL, error));
-    for (uint32_t i = 0; i < ranks; i++)
-        devices[i] = i;
+    ty_collective_devices(cluster, question, devices);
     TY_CHECK(ty_group_network_find(cluster, devices, ranks, &network, error), status, cleanup);
     if (question->calls != TY_CALLS_LAUNCHED && network.table != NULL) {
         const ty_collective_calibration calibration = ty_collective_calibrated(question->calls);

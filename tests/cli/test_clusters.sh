@@ -120,6 +120,10 @@ expect_output "all_reduce among 16 devices of 2x dgx-h100" "64 MiB" "1 GiB" "NVL
 expect 0 cluster collective "2x dgx-h100" --collective all_gather --ranks 8 --json
 expect_output '"schema": "trainyard.collective/1"' '"ranks": 8' '"hosts": 1' '"size_bytes": 1024' '"size_bytes": 1073741824'
 expect_output '"calls": "launched"'
+expect 0 cluster collective "2x dgx-h100" --per-host 1 --size 1GiB
+expect_output "all_reduce among 2 devices of 2x dgx-h100, 1 per host"
+expect 2 cluster collective "2x dgx-h100" --per-host 1 --ranks 3
+expect_error_line "found 3 ranks, expected 2 to the 2 devices of \"2x dgx-h100\", of each host"
 expect 0 cluster collective "1x dgx-h100" --size 4KiB --queued
 expect_output "nothing else on the links, queued" "Ring LL"
 expect 2 cluster collective "2x dgx-a100" --algorithm NVLS --size 1GB
