@@ -202,20 +202,16 @@ static ty_status make_by_search(const struct row *row, subject *s, ty_error *err
     ty_status status;
     ty_workload *workload = NULL;
     ty_plan_options options = ty_plan_options_default();
-    ty_text replicas = {0};
 
-    for (uint32_t p = 0; p < row->pipeline; p++)
-        ty_text_addf(&replicas, p == 0 ? "%u" : ",%u", row->devices / row->tensor / row->pipeline);
     options.global_batch = row->global_batch;
-    options.micro_batch_size = row->micro_batch_size;
-    options.pipeline_stages = row->pipeline;
-    options.replicas = replicas.data;
-    options.pinned = TY_PIN_ALL;
-    options.dimensions.tensor_parallel = row->tensor;
-    options.dimensions.sequence_parallel = row->tensor > 1;
-    options.dimensions.zero = row->zero;
-    options.fix_schedule = true;
-    options.schedule = TY_ONE_F_ONE_B;
+    options.pins.axes |= TY_AXES_OF_DIMENSIONS;
+    ty_pin(&options.pins, TY_AXIS_MICRO_BATCH, row->micro_batch_size);
+    ty_pin(&options.pins, TY_AXIS_PP, row->pipeline);
+    ty_pin(&options.pins, TY_AXIS_DP, row->devices / row->tensor / row->pipeline);
+    ty_pin(&options.pins, TY_AXIS_TP, row->tensor);
+    ty_pin(&options.pins, TY_AXIS_SP, row->tensor > 1);
+    ty_pin(&options.pins, TY_AXIS_ZERO, row->zero);
+    ty_pin(&options.pins, TY_AXIS_SCHEDULE, TY_ONE_F_ONE_B);
     options.simulate_top = 0;
     TY_CHECK(ty_workload_open(row->workload, &workload, error), status, cleanup);
     TY_CHECK(ty_plan_search(workload, s->cluster, NULL, &options, &s->plan, error), status,
@@ -223,7 +219,6 @@ static ty_status make_by_search(const struct row *row, subject *s, ty_error *err
     TY_CHECK(ty_plan_lower(s->plan, &s->program, error), status, cleanup);
     status = ty_costs_of_program(s->plan, s->program, s->cluster, &s->costs, error);
 cleanup:
-    ty_text_clear(&replicas);
     ty_workload_free(workload);
     return status;
 }

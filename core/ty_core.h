@@ -24,6 +24,7 @@
 #ifndef TY_CORE_H
 #define TY_CORE_H
 
+#include "ty_axes.h"
 #include "ty_base.h"
 #include "ty_cluster.h"
 #include "ty_json.h"

@@ -124,58 +124,6 @@ typedef ty_status (*ty_simulate_callback)(void *context, const ty_plan *plan,
                                           const ty_program *program, const ty_costs *costs,
                                           ty_step_summary *summary, ty_error *error);
 
-/**
- * Parallelism of a plan in addition to pipeline stages and data parallelism. The default, all 0,
- * shards nothing more; fields are as in ty_plan and ty_plan_stage.
- */
-typedef struct ty_plan_dimensions {
-    uint32_t tensor_parallel, context_parallel, expert_parallel; /* 0 counts as 1 */
-    bool sequence_parallel;
-    ty_table_shard table_shard;
-    uint32_t zero;
-    uint32_t virtual_stages; /* per pipeline rank; 0 counts as 1; more only with "interleaved" */
-    ty_recompute recompute;
-    uint32_t recompute_blocks;
-} ty_plan_dimensions;
-
-/** Fields of ty_plan_dimensions that the caller fixes. */
-typedef enum ty_pin {
-    TY_PIN_TENSOR = 1 << 0,
-    TY_PIN_CONTEXT = 1 << 1,
-    TY_PIN_EXPERT = 1 << 2,
-    TY_PIN_SEQUENCE = 1 << 3,
-    TY_PIN_ZERO = 1 << 4,
-    TY_PIN_VIRTUAL_STAGES = 1 << 5,
-    TY_PIN_RECOMPUTE = 1 << 6,
-    TY_PIN_TABLES = 1 << 7,
-    TY_PIN_ALL = (1 << 8) - 1
-} ty_pin;
-
-/** Which buckets of a plan with a compressor are compressed. */
-typedef enum ty_compress_rule {
-    TY_COMPRESS_USUAL,  /* all if the compressor is fixed, else as TY_COMPRESS_SHORTER */
-    TY_COMPRESS_ALL,    /* all */
-    TY_COMPRESS_SHORTER /* those whose own all-reduce it is predicted to shorten */
-} ty_compress_rule;
-
-/** Which gradients of embeddings and embedding bags are sent as rows. */
-typedef enum ty_embedding_rule {
-    TY_EMBEDDINGS_USUAL,  /* none if a compression other than rows is fixed; else as
-                             TY_EMBEDDINGS_SHORTER, and none for comparison */
-    TY_EMBEDDINGS_DENSE,  /* none */
-    TY_EMBEDDINGS_SHORTER /* those whose own all-reduce this is predicted to shorten */
-} ty_embedding_rule;
-
-/** The order in which buckets are reduced (ty_plan.h). */
-typedef enum ty_priority_rule {
-    TY_PRIORITY_NONE,    /* in the order in which backward completes them */
-    TY_PRIORITY_FRONT,   /* the bucket of the earliest layers first, among those whose gradients are
-                            ready */
-    TY_PRIORITY_SHORTER, /* the order with the shorter estimated step, if the plan may have both */
-    TY_PRIORITY_RULE_COUNT
-} ty_priority_rule;
-const char *ty_priority_rule_name(ty_priority_rule rule); /* "0", "1", "shorter" */
-
 /** Whether layers compute in fp16 on a device: the workload is fp16, or it is bf16 and the GPU
  * lacks bf16, which NVIDIA's GPUs have from Ampere on. @param cluster NULL: not known */
 bool ty_trains_in_fp16(const ty_workload *workload, const ty_cluster *cluster, uint32_t device);
@@ -185,69 +133,24 @@ bool ty_trains_in_fp16(const ty_workload *workload, const ty_cluster *cluster, u
  * @return TY_EINVAL if that stack cannot run it (ty_stack_check) */
 ty_status ty_plan_use_stack(ty_plan *plan, const ty_stack *stack, ty_error *error) TY_MUST_CHECK;
 
+/** A question about a workload and a cluster. Its pins (ty_axes.h) fix what a plan decides; axes
+ * without a pin are searched. Stale gradients, servers and lag are used only if they are pinned:
+ * they change convergence or the roles of devices. */
 typedef struct ty_plan_options {
-    const ty_stack *stack;     /* borrowed; NULL: that of ty_stack_open_default */
-    ty_input input;            /* of the samples; all 0: not specified */
-    uint32_t global_batch;     /* 0: the workload's usual one */
-    uint32_t micro_batch_size; /* 0: searched */
-    uint32_t pipeline_stages;  /* PP size; 0: searched */
-    const char *replicas;      /* "2,1": replicas of each stage, fixed; NULL: searched */
-    /* "26,24": layers of each stage, in order, with `virtual_stages` of every virtual stage; NULL:
-     * searched. If set, layouts (which partition blocks equally) are not considered; TP, CP, EP
-     * and ZeRO are considered only if the caller fixes them or nothing fits without. */
-    const char *layers;
-    /* DP size, equal for every stage; 0: searched. If TP, CP, EP and PP are open, they use all
-     * devices that it leaves. */
-    uint32_t data_parallel;
-    /* Number of devices to use; the others stay idle: whole hosts of one kind, or devices of one
-     * host; 0: all, or with `may_idle` the fastest number. */
-    uint32_t devices;
-    const char *device_list; /* "0-7,16-23": these, `devices` of them, ascending; NULL: any */
-    bool may_idle;           /* plans may leave hosts idle, or devices of one host */
-    uint32_t pinned; /* bits of ty_pin: the fixed fields of `dimensions`; the rest is searched */
-    ty_plan_dimensions dimensions;
+    const ty_stack *stack; /* borrowed; NULL: that of ty_stack_open_default */
+    ty_input input;        /* of the samples; all 0: not specified */
+    uint32_t global_batch; /* 0: the workload's usual one */
+    /* With pinned layers, layouts (which partition blocks equally) are not considered; TP, CP, EP
+     * and ZeRO are considered only if they are pinned or nothing fits without. With a pinned DP
+     * size, if TP, CP, EP and PP are open, they use all devices that it leaves. */
+    ty_pins pins;
+    bool may_idle; /* plans may leave hosts idle, or devices of one host, unless devices are pinned
+                    */
     /* Among plans at most this share slower than the fastest, the simplest is the answer
      * (ty_plan_search); 0: the fastest. */
     double tolerance;
     bool layouts_only; /* only equal stages of models of blocks on equal accelerators */
-    bool fix_schedule;
-    ty_schedule schedule; /* if fix_schedule */
-    /* Staleness in steps (ty_plan.h) of every candidate; 0: none. Stale gradients change
-     * convergence, so the search uses them only on request. */
-    uint32_t staleness;
-    bool fix_staleness; /* requested: callers that weigh steps against time try no other */
-    /* Dedicated parameter servers (ty_plan.h), which receive all gradients by TY_PARAMETER_SERVER.
-     * Each is the first device of a host of its own, whose other devices stay idle: the slowest
-     * hosts first, and of equal ones the last. On a cluster of one host, it is one of the last
-     * devices. The other devices are at least two replicas of one stage, without TP, CP, EP or
-     * ZeRO. 0: none */
-    uint32_t servers;
-    bool fix_servers; /* requested: presets with servers try no other number */
-    bool fix_shard;
-    ty_server_shard shard; /* if fix_shard; else chosen by size */
-    /* Devices that only run episodes (ty_plan.h, "Actors"), the last of the cluster; the others
-     * learn. 0: learners run episodes themselves, and `lag` is 0 */
-    uint32_t actors, lag;
-    bool fix_actors; /* requested: else every number compatible with the other fields is tried */
-    bool fix_compression;
-    /* If fix_compression; else only ratio and rank are read, for the compressors that the search
-     * proposes: 0 means 0.01 and 4. */
-    ty_compression compression;
-    ty_compress_rule compress;
-    ty_embedding_rule embeddings;
-    ty_priority_rule priority; /* front: one stage with replicas, ty_priority_refusal */
-    bool allow_lossy;          /* search may choose lossy compressors: they change convergence */
-    bool fix_algorithm;        /* of all gradient collectives; else chosen for each bucket */
-    ty_algorithm algorithm;
-    uint64_t bucket_bytes; /* UINT64_MAX: one per stage; 0: searched */
-    /* Buckets fitted to the times at which gradients are ready (ty_buckets_choose), not to bytes.
-     * Not with virtual stages, ZeRO, EP, local steps or stale gradients. */
-    bool fit_buckets;
-    /* > 0: gradients that backward computes in one cycle of this many seconds share a bucket of at
-     * most `bucket_bytes`, as Horovod fuses ready tensors (Sergeev and Del Balso,
-     * arXiv:1802.05799). Cycles count from the start of a stage's backward. An all-reduce's wait
-     * for its cycle is the stack's exchange_cycle_s. 0: only bytes close a bucket */
-    double cycle_s;
+    bool allow_lossy;  /* search may choose lossy compressors: they change convergence */
     uint64_t seed;
     double memory_reserve; /* share of every device's usable memory that stays free */
     bool answer_alone;     /* the plan has no `candidates`, only the answer */
@@ -269,40 +172,11 @@ typedef struct ty_plan_options {
 #define TY_USUAL_TOLERANCE 0.005
 ty_plan_options ty_plan_options_default(void);
 
-/* ---- --fix: options in the syntax of the command line -------------------------------------- */
-
-/** Texts of ty_fix_read that the options borrow. All 0: nothing. */
-typedef struct ty_fix_texts {
-    ty_text replicas, layers, devices;
-} ty_fix_texts;
-void ty_fix_texts_clear(ty_fix_texts *texts);
-/**
- * Reads a text such as "pp=2,micro_batch=4": sets the fields that it names and leaves the rest of
- * `options` alone. The `fix` of a plan and of its candidates (ty_plan.h) is complete text of that
- * kind: with the same workload, cluster, profile, stack, precision and global batch it reproduces
- * the plan and its step time. The rest follows from it: the algorithm of each collective unless
- * `algorithm` is named, and the devices of each stage (in order, stage after stage). So do the
- * buckets that `compress=shorter` compresses, the embeddings that `embeddings=shorter` sends as
- * rows, and where fitted buckets end.
- * @param devices of the cluster
- * @param texts   must outlive the options
- * @return TY_EINVAL naming the key, what was found and what was expected
- */
-ty_status ty_fix_read(const char *text, uint32_t devices, ty_fix_texts *texts,
-                      ty_plan_options *options, ty_error *error) TY_MUST_CHECK;
-/** The keys in order; NULL after the last. */
-const char *ty_fix_key_at(uint32_t index);
-/** Values of the key, separated by blanks: all words if values are words (except those with a
- * number, such as full:4), else a few of its numbers or sizes.
- */
-const char *ty_fix_values_at(uint32_t index);
-bool ty_fix_key_is_known(const char *key);
-
 /**
  * Opens the stack of a question that names none: for a language or image model on devices of a
  * known generation, the first in planner/default_stacks.json that can run the options. It is
  * Trainyard's own worker otherwise, and also with a profile, if lossy compressors are allowed, or
- * if an algorithm or servers are fixed.
+ * if an algorithm or servers are pinned.
  * @param profile NULL: data sheets
  * @param options NULL: defaults
  */
@@ -328,8 +202,8 @@ double ty_least_devices(const ty_workload *workload, const ty_cluster *cluster,
  * Buckets that a proposed compressor makes slower stay uncompressed, as tied weights do. An
  * embedding that is not tied has a bucket of its own. It is sent as rows if the planner predicts
  * that to be faster, and the best candidate is estimated with dense embeddings as well.
- * `fix_compression` overrides both. If nothing fits, the planner tries ZeRO, recomputation and TP
- * inside hosts, the cheapest first; `dimensions` fixes them.
+ * A pinned compression overrides both. If nothing fits, the planner tries ZeRO, recomputation and
+ * TP inside hosts, the cheapest first, unless they are pinned.
  *
  * With `tolerance`, the planner searches again for simpler plans that are at most that share
  * slower: data parallelism alone, no pipeline, VPP 1, then at most 2, 4 and 8. A plan is simpler if

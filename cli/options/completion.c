@@ -23,18 +23,20 @@ static const struct {
 /* "pp= dp= ...", or "pp=1 pp=2 ..." */
 static void put_fix(bool has_values, ty_text *out)
 {
-    const char *key;
+    const char *name;
 
-    for (uint32_t k = 0; (key = ty_fix_key_at(k)) != NULL; k++) {
-        if (!has_values) {
-            ty_text_addf(out, "%s= ", key);
-            continue;
-        }
-        for (const char *at = ty_fix_values_at(k); *at != '\0'; at += strspn(at, " ")) {
+    for (uint32_t a = 0; (name = ty_axis_name(a)) != NULL; a++) {
+        ty_text text = {0};
+        if (has_values)
+            ty_axis_values((ty_axis)a, &text);
+        else
+            ty_text_addf(out, "%s= ", name);
+        for (const char *at = text.data; at != NULL && *at != '\0'; at += strspn(at, " ")) {
             const size_t length = strcspn(at, " ");
-            ty_text_addf(out, "%s=%.*s ", key, (int)length, at);
+            ty_text_addf(out, "%s=%.*s ", name, (int)length, at);
             at += length;
         }
+        ty_text_clear(&text);
     }
 }
 

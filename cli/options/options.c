@@ -63,7 +63,7 @@ static exit_code unknown_option(const cli_command *command, const char *word)
                             close);
     for (char *at = bare; *at != '\0'; at++) /* keys of --fix have underscores */
         *at = *at == '-' ? '_' : *at;
-    if (ty_fix_key_is_known(bare) && find(command, "fix", strlen("fix"), 0) != NULL)
+    if (ty_axis_find(bare) != TY_AXIS_COUNT && find(command, "fix", strlen("fix"), 0) != NULL)
         return report_usage(command->name, "unknown option '%s'; did you mean '--fix %s=...'?",
                             word, bare);
     return report_usage(command->name, "unknown option '%s'", word);

@@ -11,7 +11,7 @@ static bool is_sensible(const ty_plan_options *o, uint32_t devices, uint32_t bat
     const uint32_t learners = devices - actors, larger = actors > learners ? actors : learners;
 
     if (actors == 0)
-        return o->lag == 0;
+        return o->pins.lag == 0;
     return batch % larger == 0 && ty_actors_suit(actors, learners, larger);
 }
 
@@ -61,13 +61,15 @@ ty_status ty_plan_search(const ty_workload *workload, const ty_cluster *cluster,
     uint32_t count = 0;
     ty_status status = TY_OK;
 
-    if (workload->learning != TY_LEARNING_REINFORCEMENT || options->fix_actors)
+    if (workload->learning != TY_LEARNING_REINFORCEMENT ||
+        ty_is_pinned(&options->pins, TY_AXIS(ACTORS)))
         return ty_plan_search_once(workload, cluster, profile, options, out, error);
     TY_TRY(ty_check_memory((plans = ty_alloc(devices, sizeof *plans)) != NULL, error));
-    for (o.actors = 0; o.actors < devices; o.actors++) {
+    for (uint32_t actors = 0; actors < devices; actors++) {
         ty_error why = {0};
-        if (!is_sensible(&o, devices, batch, o.actors))
+        if (!is_sensible(&o, devices, batch, actors))
             continue;
+        ty_pin(&o.pins, TY_AXIS_ACTORS, actors);
         status = ty_plan_search_once(workload, cluster, profile, &o, &plans[count], &why);
         if (status == TY_OK)
             count++;
@@ -84,7 +86,7 @@ ty_status ty_plan_search(const ty_workload *workload, const ty_cluster *cluster,
         status = ty_fail(error, TY_EINVAL,
                          "lag: found %u, expected 0: no number of the %u devices of %s can be "
                          "actors of the others with %u samples per step",
-                         o.lag, devices, ty_cluster_name(cluster), batch);
+                         o.pins.lag, devices, ty_cluster_name(cluster), batch);
     for (uint32_t i = 0; i < count; i++)
         ty_plan_free(plans[i]);
     ty_free(plans);

@@ -80,11 +80,12 @@ static int by_name(const void *left, const void *right)
 static ty_status add_layers(const search_question *q, const candidate *c, ty_candidate *row,
                             ty_error *error)
 {
+    const ty_stage_list layers = ty_division_layers(q, c->division);
     ty_text name = {0};
     char *longer;
 
     ty_text_addf(&name, "%s, layers ", row->name);
-    ty_division_layers(q, c->division, &name);
+    ty_stage_list_print(layers.numbers, layers.count, &name);
     TY_TRY(ty_text_take(&name, &longer, error));
     ty_free(row->name);
     row->name = longer;
@@ -313,9 +314,8 @@ double ty_least_devices(const ty_workload *w, const ty_cluster *cluster, const t
 static void describe_state(const search_question *q, ty_text *text)
 {
     double state;
-    const double devices =
-        ty_least_devices(q->workload, q->cluster, q->stack, q->options->staleness,
-                         q->options->memory_reserve, &state);
+    const double devices = ty_least_devices(q->workload, q->cluster, q->stack, q->pins->staleness,
+                                            q->options->memory_reserve, &state);
     char bytes[32];
 
     ty_format_memory(state, bytes);

@@ -18,15 +18,13 @@
  *   search.c          which of them are estimated and simulated
  *   actor_choice.c    the number of actors, if the workload has episodes
  *   answer.c          the best as a plan, and why the others were rejected
- *   fix.c             the text that fixes a candidate
+ *   candidate_pins.c  the pins that reproduce a candidate
  */
 #ifndef TY_PLANNER_CANDIDATE_H
 #define TY_PLANNER_CANDIDATE_H
 
 #include "network_cache.h"
 #include "ty_planner.h"
-
-#define TY_MAX_STAGES 256
 
 static inline ty_status out_of_memory(ty_error *error)
 {
@@ -41,7 +39,7 @@ typedef struct device_set {
     uint32_t *devices; /* [count] of the cluster, ascending */
     bool is_spare;     /* considered if all devices gave no plan */
     bool is_part;      /* of one host */
-    char *name;        /* as in `--fix devices=`, "" for all; NULL until fix.c sets it */
+    char *name;        /* as in `--fix devices=`, "" for all; NULL until candidate_pins.c sets it */
 } device_set;
 
 /** The question of a search, with all that is the same for every candidate. */
@@ -50,6 +48,7 @@ typedef struct search_question {
     const ty_cluster *cluster;
     const ty_profile *profile;
     const ty_plan_options *options;
+    const ty_pins *pins;   /* the options' */
     const ty_stack *stack; /* of the options, or own_stack */
     uint32_t recomputes;   /* the stack's kinds of recomputation: ty_stack_recomputes */
     bool is_fp16;          /* ty_trains_in_fp16 */
@@ -59,7 +58,7 @@ typedef struct search_question {
     uint32_t set_count;
     /* The current set; the fields below depend on its devices. */
     const device_set *set;
-    uint32_t *servers;             /* [options->servers] devices of servers, in no set */
+    uint32_t *servers;             /* [pins.servers] devices of servers, in no set */
     uint32_t device_count;         /* of the set */
     ty_plan_dimensions dimensions; /* current: of the candidates being enumerated */
     uint32_t stage_replica_count;  /* with them: devices / ranks of a stage replica */
@@ -101,24 +100,24 @@ ty_status ty_search_question_use(search_question *question, const device_set *se
  * device_sets.c: which devices plans may leave idle. All of the cluster first, or as many as
  * `devices` fixes. If plans may leave some idle, whole hosts of one kind follow, the first of them,
  * in numbers with many divisors, many before few. Some devices of one host come last.
- * @param servers [options->servers] whose devices, and their hosts if there are several, do not
+ * @param servers [pins.servers] whose devices, and their hosts if there are several, do not
  * train
  * @param sets [out] free with ty_device_sets_free
  */
-ty_status ty_device_sets_propose(const ty_cluster *cluster, const ty_plan_options *options,
+ty_status ty_device_sets_propose(const ty_cluster *cluster, const ty_pins *pins, bool may_idle,
                                  const uint32_t *servers, uint32_t global_batch, device_set **sets,
                                  uint32_t *count, ty_error *error) TY_MUST_CHECK;
 /** Devices of dedicated servers: see ty_plan_options. @param devices [out] [wanted] */
 ty_status ty_server_devices(const ty_cluster *cluster, uint32_t wanted, uint32_t *devices,
                             ty_error *error) TY_MUST_CHECK;
 /** The device of an actor; fewer actors than the cluster's devices. */
-uint32_t ty_actor_device(const ty_cluster *cluster, const ty_plan_options *options, uint32_t actor);
+uint32_t ty_actor_device(const ty_cluster *cluster, const ty_pins *pins, uint32_t actor);
 void ty_device_sets_free(device_set *sets, uint32_t count);
 /** Lower bound of the step time on a set in seconds: its products at the devices' peaks. */
 double ty_device_set_bound_s(const search_question *question, const device_set *set);
 
-/** default_stack.c: the options as ty_stack_check reads them. */
-ty_stack_use ty_stack_use_of(const ty_workload *workload, const ty_plan_options *options);
+/** default_stack.c: the pins as ty_stack_check reads them. */
+ty_stack_use ty_stack_use_of(const ty_workload *workload, const ty_pins *pins);
 /** Ranks of a stage replica by dimensions: TP x CP x EP. */
 uint32_t ty_dimensions_width(const ty_plan_dimensions *dimensions);
 /** Whether a stage reduces gradients: among its replicas, or among ranks with the same weights. */
@@ -147,15 +146,15 @@ void ty_search_question_thin(search_question *question, uint32_t least);
  */
 ty_status ty_cut_positions(const ty_workload *workload, uint32_t least, uint32_t **cuts,
                            uint32_t *count, ty_error *error) TY_MUST_CHECK;
-/** The compressor of a kind from the options: fixed, or with the parameters to propose. */
-ty_compression ty_proposed_compression(const ty_plan_options *options, ty_compression_kind kind);
+/** The compressor of a kind: pinned, or with the parameters to propose. */
+ty_compression ty_proposed_compression(const ty_pins *pins, ty_compression_kind kind);
 /** Whether the stack has a compressor, and uses it by default or on request. */
 bool ty_may_compress(const search_question *question, ty_compression_kind kind);
 /** Whether buckets that a compressor would slow stay uncompressed. */
-bool ty_chooses_compressed(const ty_plan_options *options);
-/** Whether embeddings may be sent as rows; and whether the options require it for all that can. */
-bool ty_may_have_rows(const ty_plan_options *options);
-bool ty_asks_for_rows(const ty_plan_options *options);
+bool ty_chooses_compressed(const ty_pins *pins);
+/** Whether embeddings may be sent as rows; and whether the pins require it for all that can. */
+bool ty_may_have_rows(const ty_pins *pins);
+bool ty_asks_for_rows(const ty_pins *pins);
 /** TY_OK, or TY_EINVAL with the reason why no layer of the workload can be sent as rows. */
 ty_status ty_rows_possible(const search_question *question, ty_error *error) TY_MUST_CHECK;
 /** Whether replicas of these dimensions can send rows, if the question asks for them. */
@@ -191,16 +190,6 @@ static inline bool has_equal_replicas(const division *d)
         if (d->replicas[s] != d->replicas[0])
             return false;
     return true;
-}
-
-/** Count of numbers in a list such as "2,1": commas plus one. */
-static inline uint32_t count_listed(const char *list)
-{
-    uint32_t count = 1;
-
-    for (; *list != '\0'; list++)
-        count += *list == ',';
-    return count;
 }
 
 /** A dimension, of which 0 counts as 1. */
@@ -268,8 +257,15 @@ static inline uint32_t ty_division_end(const search_question *q, const division 
     return stage + 1 < d->stage_count ? d->first_layers[stage + 1] : q->workload->layer_count;
 }
 
-/** "26+24": the layers of each stage, as in `layers` of --fix. */
-void ty_division_layers(const search_question *question, const division *d, ty_text *out);
+/** The layers of each stage. */
+static inline ty_stage_list ty_division_layers(const search_question *q, const division *d)
+{
+    ty_stage_list list = {.count = d->stage_count};
+
+    for (uint32_t s = 0; s < d->stage_count; s++)
+        list.numbers[s] = ty_division_end(q, d, s) - d->first_layers[s];
+    return list;
+}
 
 #define TY_MOST_DIMENSIONS 80
 /** dimensions.c: TP sizes to consider in addition, if layouts (below) do not apply: on devices that
@@ -340,7 +336,7 @@ ty_status ty_stage_buckets_by_cycle(ty_plan *plan, uint32_t stage, ty_network_ca
  * bucket and the rest of the old one are reduced sooner, by their costs alone; or all that can be,
  * if the options fix it. The plan has room for one bucket per layer.
  */
-ty_status ty_choose_rows(ty_plan *plan, ty_network_cache *networks, const ty_plan_options *options,
+ty_status ty_choose_rows(ty_plan *plan, ty_network_cache *networks, const ty_pins *pins,
                          ty_error *error) TY_MUST_CHECK;
 /** exchange_order.c: sets the order of collectives that the options request, if the plan may have
  * one; all else is complete. */
@@ -352,7 +348,7 @@ bool ty_has_rows(const ty_plan *plan);
 /** "1f1b 2 stages, replicas 2+1" / with details "..., 8 x 16, 25 MiB buckets, fp16". */
 ty_status ty_candidate_name(const search_question *question, const candidate *c, bool with_details,
                             char **out, ty_error *error) TY_MUST_CHECK;
-/** fix.c: "pp=2,dp=4,...", with which the search has only this candidate. */
+/** candidate_pins.c: "pp=2,dp=4,...", with which the search has only this candidate. */
 ty_status ty_candidate_fix(const search_question *question, const candidate *c, char **out,
                            ty_error *error) TY_MUST_CHECK;
 

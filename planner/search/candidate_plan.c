@@ -142,10 +142,9 @@ static ty_status plan_buckets(const search_question *q, const candidate *c, ty_p
         const uint32_t first = plan->bucket_count;
         bool is_done = false;
         ty_status status = TY_OK;
-        if (q->options->cycle_s > 0 && plan->stages[s].replicas > 1)
-            status =
-                ty_stage_buckets_by_cycle(plan, s, q->networks, &compression, q->options->cycle_s,
-                                          c->bucket_bytes, &is_done, error);
+        if (ty_is_pinned(q->pins, TY_AXIS(CYCLE)) && plan->stages[s].replicas > 1)
+            status = ty_stage_buckets_by_cycle(plan, s, q->networks, &compression, q->pins->cycle_s,
+                                               c->bucket_bytes, &is_done, error);
         else if (c->has_fitted_buckets && plan->stages[s].replicas > 1)
             status = ty_stage_buckets_choose(plan, s, q->networks, &compression, &is_done, error);
         if (status != TY_OK)
@@ -169,11 +168,11 @@ static ty_status plan_actors(const search_question *q, ty_plan *plan, ty_error *
 {
     ty_plan_stage *actors = &plan->stages[0];
 
-    actors->replicas = q->options->actors;
+    actors->replicas = q->pins->actors;
     TY_TRY(ty_check_memory(
         (actors->devices = ty_alloc(actors->replicas, sizeof *actors->devices)) != NULL, error));
     for (uint32_t a = 0; a < actors->replicas; a++)
-        actors->devices[a] = ty_actor_device(q->cluster, q->options, a);
+        actors->devices[a] = ty_actor_device(q->cluster, q->pins, a);
     return TY_OK;
 }
 
@@ -182,7 +181,7 @@ static ty_status plan_stages(const search_question *q, const candidate *c, ty_pl
 {
     const division *d = c->division;
     const uint32_t *devices = set_of(q, c)->devices;
-    const uint32_t acting = q->options->actors > 0 ? 1 : 0;
+    const uint32_t acting = q->pins->actors > 0 ? 1 : 0;
     uint32_t device = 0;
 
     plan->stages = ty_alloc((size_t)acting + d->stage_count, sizeof *plan->stages);
@@ -211,7 +210,7 @@ static ty_status plan_stages(const search_question *q, const candidate *c, ty_pl
 
 static ty_status plan_servers(const search_question *q, ty_plan *plan, ty_error *error)
 {
-    const uint32_t count = q->options->servers;
+    const uint32_t count = q->pins->servers;
 
     if (count == 0)
         return TY_OK;
@@ -219,7 +218,7 @@ static ty_status plan_servers(const search_question *q, ty_plan *plan, ty_error 
         (plan->servers.devices = ty_alloc(count, sizeof *plan->servers.devices)) != NULL, error));
     memcpy(plan->servers.devices, q->servers, count * sizeof *q->servers);
     plan->servers.count = count;
-    plan->servers.shard = q->options->fix_shard ? q->options->shard : TY_SHARD_SIZE;
+    plan->servers.shard = q->pins->shard;
     return TY_OK;
 }
 
@@ -239,8 +238,8 @@ static ty_status make_plan(const search_question *q, const candidate *c, ty_plan
     plan->sequence_parallel = c->dimensions.sequence_parallel;
     plan->table_shard = c->dimensions.table_shard;
     plan->zero = c->dimensions.zero;
-    plan->staleness = q->options->staleness;
-    plan->lag = q->options->lag;
+    plan->staleness = q->pins->staleness;
+    plan->lag = q->pins->lag;
     plan->global_batch = q->global_batch;
     plan->micro_batches = c->micro_batches;
     plan->micro_batch_size = q->global_batch / c->micro_batches;
@@ -249,7 +248,7 @@ static ty_status make_plan(const search_question *q, const candidate *c, ty_plan
     plan->input = q->options->input;
     plan->memory_reserve = q->options->memory_reserve;
     plan->idle_devices = ty_cluster_device_count(q->cluster) - set_of(q, c)->count -
-                         q->options->servers - q->options->actors;
+                         q->pins->servers - q->pins->actors;
     TY_TRY(ty_check_memory((plan->cluster_name = ty_strdup(ty_cluster_name(q->cluster))) != NULL,
                            error));
     TY_TRY(ty_candidate_name(q, c, false, &plan->strategy, error));
@@ -257,14 +256,14 @@ static ty_status make_plan(const search_question *q, const candidate *c, ty_plan
     TY_TRY(plan_servers(q, plan, error));
     TY_TRY(plan_buckets(q, c, plan, error));
     /* Rows are lossless, so they need no request. */
-    if (!c->has_dense_embeddings && ty_may_have_rows(q->options))
-        TY_TRY(ty_choose_rows(plan, q->networks, q->options, error));
-    if (ty_chooses_compressed(q->options))
+    if (!c->has_dense_embeddings && ty_may_have_rows(q->pins))
+        TY_TRY(ty_choose_rows(plan, q->networks, q->pins, error));
+    if (ty_chooses_compressed(q->pins))
         TY_TRY(ty_choose_compressions(plan, q->networks, error));
-    if (!q->options->fix_algorithm)
+    if (!ty_is_pinned(q->pins, TY_AXIS(ALGORITHM)))
         TY_TRY(ty_choose_algorithms(plan, q->networks, error));
-    for (uint32_t b = 0; b < plan->bucket_count && q->options->fix_algorithm; b++)
-        plan->buckets[b].algorithm = q->options->algorithm;
+    for (uint32_t b = 0; b < plan->bucket_count && ty_is_pinned(q->pins, TY_AXIS(ALGORITHM)); b++)
+        plan->buckets[b].algorithm = q->pins->algorithm;
     ty_plan_set_learning_rate(plan, q->workload->optimizer.learning_rate);
     return ty_choose_exchange_order(q, plan, error);
 }
@@ -376,10 +375,9 @@ ty_status ty_candidate_name(const search_question *q, const candidate *c, bool w
     const division *d = c->division;
     ty_text name = {0};
 
-    if (q->options->actors > 0)
-        ty_text_addf(&name, "%u actor%s, %u learner%s", q->options->actors,
-                     q->options->actors > 1 ? "s" : "", d->replicas[0],
-                     d->replicas[0] > 1 ? "s" : "");
+    if (q->pins->actors > 0)
+        ty_text_addf(&name, "%u actor%s, %u learner%s", q->pins->actors,
+                     q->pins->actors > 1 ? "s" : "", d->replicas[0], d->replicas[0] > 1 ? "s" : "");
     else if (d->stage_count == 1 && d->replicas[0] == 1 && ty_dimensions_width(&c->dimensions) == 1)
         ty_text_add(&name, "single device");
     else if (d->stage_count == 1)
@@ -391,17 +389,16 @@ ty_status ty_candidate_name(const search_question *q, const candidate *c, bool w
         name_replicas(d, &name);
     }
     name_dimensions(&c->dimensions, &name);
-    if (q->options->staleness > 0)
-        ty_text_addf(&name, ", staleness %u", q->options->staleness);
-    if (q->options->lag > 0)
-        ty_text_addf(&name, ", lag %u", q->options->lag);
-    if (q->options->servers > 0)
-        ty_text_addf(
-            &name, ", %u server%s%s", q->options->servers, q->options->servers > 1 ? "s" : "",
-            q->options->fix_shard && q->options->shard == TY_SHARD_TENSOR ? " by tensor" : "");
-    if (set_of(q, c)->count + q->options->servers + q->options->actors <
+    if (q->pins->staleness > 0)
+        ty_text_addf(&name, ", staleness %u", q->pins->staleness);
+    if (q->pins->lag > 0)
+        ty_text_addf(&name, ", lag %u", q->pins->lag);
+    if (q->pins->servers > 0)
+        ty_text_addf(&name, ", %u server%s%s", q->pins->servers, q->pins->servers > 1 ? "s" : "",
+                     q->pins->shard == TY_SHARD_TENSOR ? " by tensor" : "");
+    if (set_of(q, c)->count + q->pins->servers + q->pins->actors <
         ty_cluster_device_count(q->cluster))
-        ty_text_addf(&name, ", %u of %u devices", set_of(q, c)->count + q->options->actors,
+        ty_text_addf(&name, ", %u of %u devices", set_of(q, c)->count + q->pins->actors,
                      ty_cluster_device_count(q->cluster));
     if (with_details) {
         ty_text_addf(&name, ", %u x %u", c->micro_batches, q->global_batch / c->micro_batches);
@@ -412,9 +409,9 @@ ty_status ty_candidate_name(const search_question *q, const candidate *c, bool w
             ty_format_memory((double)c->bucket_bytes, bytes);
             ty_text_addf(&name, ", %s buckets", bytes);
         }
-        if (q->options->cycle_s > 0) {
+        if (ty_is_pinned(q->pins, TY_AXIS(CYCLE))) {
             char cycle[32];
-            ty_format_seconds(q->options->cycle_s, cycle);
+            ty_format_seconds(q->pins->cycle_s, cycle);
             ty_text_addf(&name, ", cycle %s", cycle);
         }
     }

@@ -132,7 +132,7 @@ static uint64_t largest_exchange(const enumeration *e, const division *d)
 
 static ty_status push_buckets(enumeration *e, candidate *c)
 {
-    uint64_t fixed = e->q->options->bucket_bytes;
+    const bool is_pinned = ty_is_pinned(e->q->pins, TY_AXIS(BUCKET));
     uint64_t largest = largest_exchange(e, c->division);
     ty_status status = TY_OK;
 
@@ -140,18 +140,18 @@ static ty_status push_buckets(enumeration *e, candidate *c)
     if (e->q->workload->local_steps > 1 || e->q->workload->learning == TY_LEARNING_EVOLUTION)
         return push(e, c);
 
-    if (e->q->options->fit_buckets && largest > 0) {
+    if (e->q->pins->fit_buckets && largest > 0) {
         c->has_fitted_buckets = true;
         if (ty_can_fit_buckets(e->q, &e->q->dimensions, NULL) == TY_OK)
             status = push(e, c);
         c->has_fitted_buckets = false;
         return status;
     }
-    if (fixed == 0 &&
+    if (!is_pinned &&
         !e->q->stack->overlaps_exchange) /* no collective starts before all gradients are ready */
         return push(e, c);
-    if (fixed > 0 && largest > 0) {
-        c->bucket_bytes = fixed;
+    if (is_pinned && largest > 0) {
+        c->bucket_bytes = e->q->pins->bucket_bytes;
         return push(e, c);
     }
     for (size_t i = 0; status == TY_OK && i < sizeof usual_bucket_bytes / sizeof(uint64_t); i++) {
@@ -167,10 +167,9 @@ static ty_status push_buckets(enumeration *e, candidate *c)
 /* Compression changes convergence, so it needs a predicted gain unless it was requested. */
 static bool is_worth_compressing(enumeration *e, const candidate *c)
 {
-    const ty_plan_options *o = e->q->options;
     candidate plain = *c;
 
-    if (ty_compression_is_lossy(&c->compression) && !o->allow_lossy)
+    if (ty_compression_is_lossy(&c->compression) && !e->q->options->allow_lossy)
         return false;
     plain.compression = (ty_compression){0};
     return ty_quick_compression_gain_s(&e->costs, c) >=
@@ -179,7 +178,8 @@ static bool is_worth_compressing(enumeration *e, const candidate *c)
 
 static ty_status push_compressions(enumeration *e, candidate *c)
 {
-    const ty_plan_options *o = e->q->options;
+    const ty_pins *o = e->q->pins;
+    const bool is_pinned = ty_is_pinned(o, TY_AXIS(COMPRESSION));
     ty_status status = TY_OK;
 
     c->bucket_bytes = UINT64_MAX;
@@ -187,8 +187,8 @@ static ty_status push_compressions(enumeration *e, candidate *c)
         if (k != TY_COMPRESSION_NONE && e->q->workload->learning == TY_LEARNING_EVOLUTION)
             break;
         c->compression = ty_proposed_compression(o, (ty_compression_kind)k);
-        if (o->fix_compression ? k != (int)o->compression.kind
-                               : ty_compression_at((ty_compression_kind)k)->sends_rows)
+        if (is_pinned ? k != (int)o->compression.kind
+                      : ty_compression_at((ty_compression_kind)k)->sends_rows)
             continue; /* every candidate has rows if they pay (row_choice.c) */
         if (e->q->dimensions.zero > 0 && !ty_compression_shards(&c->compression))
             continue;
@@ -196,8 +196,8 @@ static ty_status push_compressions(enumeration *e, candidate *c)
             continue;
         if (!ty_may_compress(e->q, (ty_compression_kind)k))
             continue;
-        if (k != TY_COMPRESSION_NONE && (!is_any_exchanged(e->q, c->division) ||
-                                         (!o->fix_compression && !is_worth_compressing(e, c))))
+        if (k != TY_COMPRESSION_NONE &&
+            (!is_any_exchanged(e->q, c->division) || (!is_pinned && !is_worth_compressing(e, c))))
             continue;
         if (ty_compression_at((ty_compression_kind)k)->sends_rows &&
             !is_embedding_exchanged(e, c->division))
@@ -233,12 +233,12 @@ static bool suits_schedule(const search_question *q, const candidate *c, ty_sche
     }
     if (stages > 1 && !ty_stack_has(q->stack->plans.schedules, (int)schedule))
         return false;
-    return q->options->staleness == 0 || (q->dimensions.zero == 0 && has_replicas(c->division));
+    return q->pins->staleness == 0 || (q->dimensions.zero == 0 && has_replicas(c->division));
 }
 
 static ty_status push_schedules(enumeration *e, candidate *c)
 {
-    const ty_plan_options *o = e->q->options;
+    const ty_pins *o = e->q->pins;
     ty_status status = TY_OK;
 
     for (int k = 0; status == TY_OK && k < TY_SCHEDULE_COUNT; k++) {
@@ -247,9 +247,9 @@ static ty_status push_schedules(enumeration *e, candidate *c)
         const ty_schedule_row *row = ty_schedule_at((ty_schedule)k);
         const bool is_usual =
             row->is_usual && (c->division->stage_count > 1 || !row->has_full_in_flight);
-        if (c->dimensions.virtual_stages > 1 ? !row->is_interleaved
-            : o->fix_schedule                ? k != (int)o->schedule
-                                             : !is_usual)
+        if (c->dimensions.virtual_stages > 1     ? !row->is_interleaved
+            : ty_is_pinned(o, TY_AXIS(SCHEDULE)) ? k != (int)o->schedule
+                                                 : !is_usual)
             continue;
         if (!suits_schedule(e->q, c, (ty_schedule)k))
             continue;
@@ -300,7 +300,7 @@ static ty_status push_divisions(enumeration *e, uint32_t stages)
                        .division = found[i],
                        .dimensions = e->q->dimensions,
                        .micro_batches = e->costs.micro_batches,
-                       .has_dense_embeddings = e->q->options->embeddings == TY_EMBEDDINGS_DENSE};
+                       .has_dense_embeddings = e->q->pins->embeddings == TY_EMBEDDINGS_DENSE};
         if (!ties_to_itself(e, found[i]) &&
             ty_stack_stages_check(&e->q->stack->plans, e->q->workload, found[i]->first_layers,
                                   stages, e->q->dimensions.recompute == TY_RECOMPUTE_FULL,
@@ -320,8 +320,8 @@ static bool is_sensible(const search_question *q, uint32_t stages, uint32_t micr
     if (q->dimensions.expert_parallel > 1 &&
         q->global_batch / micro_batches % q->dimensions.expert_parallel != 0)
         return false;
-    if (q->options->actors > 0 &&
-        !ty_actors_suit(q->options->actors, q->stage_replica_count, micro_batches))
+    if (q->pins->actors > 0 &&
+        !ty_actors_suit(q->pins->actors, q->stage_replica_count, micro_batches))
         return false;
     if (q->fixed_micro_batch_size > 0)
         return q->global_batch / micro_batches == q->fixed_micro_batch_size;

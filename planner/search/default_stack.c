@@ -137,46 +137,41 @@ bool ty_trains_in_fp16(const ty_workload *workload, const ty_cluster *cluster, u
            communicator.generation == TY_VOLTA;
 }
 
-ty_stack_use ty_stack_use_of(const ty_workload *workload, const ty_plan_options *o)
+ty_stack_use ty_stack_use_of(const ty_workload *workload, const ty_pins *o)
 {
     const ty_plan_dimensions *d = &o->dimensions;
     const bool is_interleaved = d->virtual_stages > 1;
     ty_stack_use use = {
         .sizes = {d->tensor_parallel, d->context_parallel, d->expert_parallel},
         .stages = is_interleaved && o->pipeline_stages < 2 ? 2 : o->pipeline_stages,
-        .schedule = is_interleaved    ? (int)ty_schedule_default(true)
-                    : o->fix_schedule ? (int)o->schedule
-                                      : -1,
-        .compression = o->fix_compression ? (int)o->compression.kind : -1,
-        .recompute = (o->pinned & TY_PIN_RECOMPUTE) != 0 ? (int)d->recompute : -1,
-        .zero = (o->pinned & TY_PIN_ZERO) != 0 ? (int)d->zero : -1,
+        .schedule = is_interleaved                       ? (int)ty_schedule_default(true)
+                    : ty_is_pinned(o, TY_AXIS(SCHEDULE)) ? (int)o->schedule
+                                                         : -1,
+        .compression = ty_is_pinned(o, TY_AXIS(COMPRESSION)) ? (int)o->compression.kind : -1,
+        .recompute = ty_is_pinned(o, TY_AXIS(RECOMPUTE)) ? (int)d->recompute : -1,
+        .zero = ty_is_pinned(o, TY_AXIS(ZERO)) ? (int)d->zero : -1,
         .staleness = o->staleness,
         .has_priority = o->priority != TY_PRIORITY_NONE,
         .shares_key_heads = ty_tensor_shares_key_heads(workload, d->tensor_parallel),
         .is_dense = ty_workload_is_dense(workload),
         .has_experts = ty_workload_has_experts(workload),
         .is_fp16 = workload->precision == TY_PRECISION_FP16,
-        .sequence_parallel = (o->pinned & TY_PIN_SEQUENCE) != 0 ? (int)d->sequence_parallel : -1,
+        .sequence_parallel = ty_is_pinned(o, TY_AXIS(SP)) ? (int)d->sequence_parallel : -1,
         .segment = d->recompute_blocks};
     const uint32_t *starts;
     uint32_t head;
 
     use.blocks = ty_workload_blocks(workload, &starts, &head);
     use.blocks -= head != TY_NO_LAYER;
-    if (o->layers != NULL && o->pipeline_stages == 0) {
-        const uint32_t virtual_stages = at_least_one(d->virtual_stages);
-        use.stages = at_least_one(count_listed(o->layers) / virtual_stages);
-    }
-    if (o->replicas != NULL) { /* "2,1" */
-        const char *end = strchr(o->replicas, ',');
-        const size_t length = end != NULL ? (size_t)(end - o->replicas) : 0;
-        use.stages = count_listed(o->replicas);
-        for (; end != NULL; end = strchr(end + 1, ','))
-            use.is_uneven = use.is_uneven || strncmp(end + 1, o->replicas, length) != 0 ||
-                            (end[1 + length] != ',' && end[1 + length] != '\0');
-    }
-    if (o->layers == NULL) /* their stages are checked one by one */
-        use.parts = use.stages * (is_interleaved && o->pipeline_stages > 0 ? d->virtual_stages : 1);
+    if (ty_is_pinned(o, TY_AXIS(LAYERS)) && !ty_is_pinned(o, TY_AXIS(PP)))
+        use.stages = at_least_one(o->layers.count / at_least_one(d->virtual_stages));
+    if (ty_is_pinned(o, TY_AXIS(REPLICAS)))
+        use.stages = o->replicas.count;
+    for (uint32_t s = 1; s < o->replicas.count; s++)
+        use.is_uneven = use.is_uneven || o->replicas.numbers[s] != o->replicas.numbers[0];
+    if (!ty_is_pinned(o, TY_AXIS(LAYERS))) /* their stages are checked one by one */
+        use.parts =
+            use.stages * (is_interleaved && ty_is_pinned(o, TY_AXIS(PP)) ? d->virtual_stages : 1);
     return use;
 }
 
@@ -187,10 +182,10 @@ static const char *reason_for_worker(const ty_profile *profile, const ty_plan_op
         return "the profile measured it";
     if (o == NULL)
         return NULL;
-    return o->allow_lossy     ? "lossy compressors are allowed"
-           : o->fix_algorithm ? "an algorithm is asked for"
-           : o->servers > 0   ? "servers of gradients are asked for"
-                              : NULL;
+    return o->allow_lossy                               ? "lossy compressors are allowed"
+           : ty_is_pinned(&o->pins, TY_AXIS(ALGORITHM)) ? "an algorithm is asked for"
+           : o->pins.servers > 0                        ? "servers of gradients are asked for"
+                                                        : NULL;
 }
 
 ty_status ty_stack_open_default(const ty_workload *workload, const ty_cluster *cluster,
@@ -204,7 +199,7 @@ ty_status ty_stack_open_default(const ty_workload *workload, const ty_cluster *c
     ty_status status = TY_OK;
 
     if (options != NULL)
-        use = ty_stack_use_of(workload, options);
+        use = ty_stack_use_of(workload, &options->pins);
     if (kind_of(workload) == NULL)
         reason = NULL;
     else if (reason == NULL)

@@ -35,6 +35,7 @@ typedef struct pool {
     const ty_device_place *places; /* NULL: links do not count */
     const bool *is_taken;          /* [devices]: by servers, or on the host of one */
     uint32_t left;                 /* devices that are not */
+    bool may_idle;                 /* plans may use fewer of them */
 } pool;
 
 void ty_device_sets_free(device_set *sets, uint32_t count)
@@ -235,9 +236,8 @@ static ty_status add_fixed(const pool *from, const host_kind *kinds, uint32_t ki
                    wanted, ty_cluster_name(cluster), kinds[0].per_host);
 }
 
-/* "0-7,16-23", ascending and in the cluster, as ty_fix_read ensures. */
-static ty_status add_listed(const pool *from, const ty_plan_options *o, set_list *list,
-                            ty_error *error)
+/* "0-7+16-23", ascending and in the cluster, as ty_pins_read ensures. */
+static ty_status add_listed(const pool *from, const ty_pins *o, set_list *list, ty_error *error)
 {
     const ty_cluster *cluster = from->cluster;
     uint32_t *devices = ty_alloc(o->devices, sizeof *devices);
@@ -245,24 +245,22 @@ static ty_status add_listed(const pool *from, const ty_plan_options *o, set_list
     uint32_t count = 0;
 
     TY_TRY(ty_check_memory(devices != NULL, error));
-    while (*at != '\0') {
+    for (bool has_more = true; has_more; at++) {
         char *end;
         unsigned long device = strtoul(at, &end, 10);
         const unsigned long last = *end == '-' ? strtoul(end + 1, &end, 10) : device;
-        for (; device <= last && device < ty_cluster_device_count(cluster) && count < o->devices &&
-               !from->is_taken[device];
-             device++)
+        for (; device <= last && count < o->devices && !from->is_taken[device]; device++)
             devices[count++] = (uint32_t)device;
-        if (end == at || device <= last || (*end != ',' && *end != '\0'))
-            break;
-        at = *end == ',' ? end + 1 : end;
+        at = end;
+        has_more = device > last && *at == '+';
     }
-    if (*at == '\0' && count == o->devices)
+    if (count == o->devices)
         return add_set(list, devices, count, false, error);
     ty_free(devices);
-    return ty_fail(error, TY_EINVAL, "devices: found '%s', expected %u of the %u of %s%s",
-                   o->device_list, o->devices, ty_cluster_device_count(cluster),
-                   ty_cluster_name(cluster), o->servers > 0 ? " that no server has" : "");
+    return ty_fail(error, TY_EINVAL, "devices: found '%.*s', expected %u of the %u of %s%s",
+                   (int)strspn(o->device_list, "0123456789+-"), o->device_list, o->devices,
+                   ty_cluster_device_count(cluster), ty_cluster_name(cluster),
+                   o->servers > 0 ? " that no server has" : "");
 }
 
 /* Fewer devices than a host has. CPUs stay together: they share the cores of their host. */
@@ -288,7 +286,7 @@ static ty_status add_parts(const pool *from, const host_kind *kinds, uint32_t ki
     return status;
 }
 
-static ty_status propose(pool *from, const ty_plan_options *o, uint32_t batch, set_list *list,
+static ty_status propose(pool *from, const ty_pins *o, uint32_t batch, set_list *list,
                          ty_error *error)
 {
     const ty_cluster *cluster = from->cluster;
@@ -303,13 +301,13 @@ static ty_status propose(pool *from, const ty_plan_options *o, uint32_t batch, s
         return ty_fail(error, TY_EINVAL, "devices: found %u, %s has %u%s", o->devices,
                        ty_cluster_name(cluster), from->left,
                        from->left < ty_cluster_device_count(cluster) ? " beside its servers" : "");
-    if (o->devices > 0 && o->devices < from->left && kind_count > 0)
+    if (ty_is_pinned(o, TY_AXIS(DEVICES)) && o->devices < from->left && kind_count > 0)
         return add_fixed(from, kinds, kind_count, o->devices, list, error);
-    if (o->devices > 0 && o->devices != from->left)
+    if (ty_is_pinned(o, TY_AXIS(DEVICES)) && o->devices != from->left)
         return ty_fail(error, TY_EINVAL, "devices: found %u, %s has %u", o->devices,
                        ty_cluster_name(cluster), from->left);
     TY_CHECK(add_all(from, list, error), status, done);
-    if (!o->may_idle || o->devices > 0)
+    if (!from->may_idle || ty_is_pinned(o, TY_AXIS(DEVICES)))
         goto done;
     if (ty_cluster_host_count(cluster) == 1)
         goto parts;
@@ -333,14 +331,14 @@ done:
     return status;
 }
 
-ty_status ty_device_sets_propose(const ty_cluster *cluster, const ty_plan_options *o,
+ty_status ty_device_sets_propose(const ty_cluster *cluster, const ty_pins *o, bool may_idle,
                                  const uint32_t *servers, uint32_t batch, device_set **sets,
                                  uint32_t *count, ty_error *error)
 {
     const uint32_t devices = ty_cluster_device_count(cluster);
     const bool has_hosts = ty_cluster_host_count(cluster) > 1;
     bool *is_taken = ty_alloc(devices, sizeof *is_taken);
-    pool from = {.cluster = cluster, .is_taken = is_taken};
+    pool from = {.cluster = cluster, .is_taken = is_taken, .may_idle = may_idle};
     set_list list = {0};
     ty_status status;
 
@@ -366,7 +364,7 @@ ty_status ty_device_sets_propose(const ty_cluster *cluster, const ty_plan_option
     return TY_OK;
 }
 
-uint32_t ty_actor_device(const ty_cluster *cluster, const ty_plan_options *o, uint32_t actor)
+uint32_t ty_actor_device(const ty_cluster *cluster, const ty_pins *o, uint32_t actor)
 {
     return ty_cluster_device_count(cluster) - o->actors + actor;
 }

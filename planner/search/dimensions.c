@@ -55,18 +55,19 @@ ty_plan ty_plan_of_dimensions(const search_question *q, uint32_t micro_batch_siz
                      .table_shard = q->dimensions.table_shard};
 }
 
-bool ty_asks_for_rows(const ty_plan_options *o)
+bool ty_asks_for_rows(const ty_pins *o)
 {
-    return o->fix_compression && ty_compression_at(o->compression.kind)->sends_rows;
+    return ty_is_pinned(o, TY_AXIS(COMPRESSION)) &&
+           ty_compression_at(o->compression.kind)->sends_rows;
 }
 
-bool ty_may_have_rows(const ty_plan_options *o)
+bool ty_may_have_rows(const ty_pins *o)
 {
     if (o->servers > 0)
         return false;
-    if (o->embeddings != TY_EMBEDDINGS_USUAL)
+    if (ty_is_pinned(o, TY_AXIS(EMBEDDINGS)))
         return o->embeddings == TY_EMBEDDINGS_SHORTER;
-    return !o->fix_compression || ty_asks_for_rows(o);
+    return !ty_is_pinned(o, TY_AXIS(COMPRESSION)) || ty_asks_for_rows(o);
 }
 
 /* Whether any layer may be sent as rows; else why the last embedding may not. */
@@ -80,7 +81,7 @@ ty_status ty_rows_possible(const search_question *q, ty_error *error)
             ty_rows_check(&plan, l, &detail) == TY_OK)
             return TY_OK;
     return ty_fail(error, TY_EINVAL, "%s: nothing of %s can travel as rows: %s",
-                   ty_asks_for_rows(q->options) ? "compression" : "embeddings", q->workload->name,
+                   ty_asks_for_rows(q->pins) ? "compression" : "embeddings", q->workload->name,
                    detail.message[0] != '\0' ? detail.message : "it has no embedding");
 }
 
@@ -89,7 +90,7 @@ bool ty_may_send_rows(const search_question *q, const ty_plan_dimensions *d)
     search_question with = *q; /* borrows */
 
     with.dimensions = *d;
-    return !ty_asks_for_rows(q->options) || ty_rows_possible(&with, NULL) == TY_OK;
+    return !ty_asks_for_rows(q->pins) || ty_rows_possible(&with, NULL) == TY_OK;
 }
 
 /* The devices of the smallest host: TP ranks communicate in every
@@ -115,32 +116,19 @@ static bool is_on_cores(const search_question *q)
     return ty_cluster_device_type(q->cluster, q->set->devices[0])->core_share > 0;
 }
 
-/* Requested parallel sizes and VPP, which are not proposed here. */
-static bool suits(const search_question *q, ty_pin pin, uint32_t wanted, uint32_t found)
-{
-    return (q->options->pinned & pin) == 0 || at_least_one(wanted) == at_least_one(found);
-}
-
 /* Whether the stack supports it, and pinned fields have their values. */
 static bool is_wanted(const search_question *q, const ty_plan_dimensions *d)
 {
-    const ty_plan_dimensions *o = &q->options->dimensions;
-    const uint32_t pinned = q->options->pinned;
+    const ty_pins *o = q->pins;
     const ty_stack_plans *can = &q->stack->plans;
 
     if ((d->tensor_parallel > 1 && !ty_stack_has(can->parallelism, TY_TENSOR_PARALLEL)) ||
         !ty_stack_has(can->zero_levels, (int)d->zero) ||
         !ty_stack_has(q->recomputes, (int)d->recompute) || !ty_may_send_rows(q, d))
         return false;
-    return suits(q, TY_PIN_CONTEXT, o->context_parallel, d->context_parallel) &&
-           suits(q, TY_PIN_EXPERT, o->expert_parallel, d->expert_parallel) &&
-           suits(q, TY_PIN_VIRTUAL_STAGES, o->virtual_stages, d->virtual_stages) &&
-           ((pinned & TY_PIN_TENSOR) == 0 || ty_dimensions_width(d) == ty_dimensions_width(o)) &&
-           ((pinned & TY_PIN_SEQUENCE) == 0 || d->sequence_parallel == o->sequence_parallel) &&
-           ((pinned & TY_PIN_TABLES) == 0 || d->table_shard == o->table_shard) &&
-           ((pinned & TY_PIN_ZERO) == 0 || d->zero == o->zero) &&
-           ((pinned & TY_PIN_RECOMPUTE) == 0 ||
-            (d->recompute == o->recompute && d->recompute_blocks == o->recompute_blocks));
+    return ty_pins_suit(o, TY_AXES_OF_DIMENSIONS & ~TY_AXIS(TP), d) &&
+           (!ty_is_pinned(o, TY_AXIS(TP)) ||
+            ty_dimensions_width(d) == ty_dimensions_width(&o->dimensions));
 }
 
 /* Proposals for CPUs must run on the worker. */
@@ -178,18 +166,18 @@ uint32_t ty_dimensions_of_tensor_parallel(const search_question *q,
 uint32_t ty_dimensions_of_tables(const search_question *q,
                                  ty_plan_dimensions out[TY_MOST_DIMENSIONS])
 {
-    const uint32_t both = TY_PIN_EXPERT | TY_PIN_TABLES;
+    const uint64_t both = TY_AXIS(EP) | TY_AXIS(TABLES);
     uint32_t count = 0;
 
-    if (!ty_stack_has(q->stack->plans.parallelism, TY_EXPERT_PARALLEL) || q->options->servers > 0 ||
-        q->options->priority == TY_PRIORITY_FRONT || q->options->fit_buckets ||
-        (q->options->pinned & both) == both) /* the request itself */
+    if (!ty_stack_has(q->stack->plans.parallelism, TY_EXPERT_PARALLEL) || q->pins->servers > 0 ||
+        q->pins->priority == TY_PRIORITY_FRONT || q->pins->fit_buckets ||
+        (q->pins->axes & both) == both) /* the request itself */
         return 0;
     for (uint32_t ranks = 2; ranks <= q->device_count && ranks <= TY_MAX_PARALLEL_SIZE; ranks++) {
         const bool is_usual = (ranks & (ranks - 1)) == 0 || ranks == q->device_count ||
-                              (q->options->pinned & TY_PIN_EXPERT) != 0;
+                              ty_is_pinned(q->pins, TY_AXIS(EP));
         for (int t = TY_TABLES_WHOLE + 1; is_usual && t < TY_TABLE_SHARD_COUNT; t++) {
-            ty_plan_dimensions d = q->options->dimensions;
+            ty_plan_dimensions d = q->pins->dimensions;
             d.expert_parallel = ranks;
             d.table_shard = (ty_table_shard)t;
             if (count < TY_MOST_DIMENSIONS && is_wanted(q, &d) &&
@@ -207,7 +195,7 @@ uint32_t ty_dimensions_of_accelerators(const search_question *q,
                                               TY_RECOMPUTE_FULL};
     const uint32_t widest = smallest_host(q), most_experts = 64;
     const uint32_t zero =
-        ty_stack_has(q->stack->plans.zero_levels, 1) && q->options->staleness == 0 ? 1 : 0;
+        ty_stack_has(q->stack->plans.zero_levels, 1) && q->pins->staleness == 0 ? 1 : 0;
     uint32_t count = 0;
 
     if (is_on_cores(q) || ty_workload_whole_reason(q->workload) != NULL)
@@ -256,7 +244,7 @@ uint32_t ty_dimensions_propose(const search_question *q, ty_plan_dimensions out[
                     continue;
                 if (zero == 2) /* gradients are the smallest term; ZeRO 3 includes it */
                     continue;
-                if (zero > 0 && q->options->staleness > 0)
+                if (zero > 0 && q->pins->staleness > 0)
                     continue;
                 out[count] =
                     (ty_plan_dimensions){.tensor_parallel = ranks,

@@ -209,12 +209,12 @@ ty_status ty_choose_exchange_order(const search_question *q, ty_plan *plan, ty_e
     bool is_found = true;
     ty_status status = TY_OK;
 
-    if (q->options->priority == TY_PRIORITY_NONE || ty_plan_priority_refusal(plan) != NULL)
+    if (q->pins->priority == TY_PRIORITY_NONE || ty_plan_priority_refusal(plan) != NULL)
         return TY_OK;
     TY_TRY(
         ty_check_memory((s.order = ty_alloc(plan->bucket_count, sizeof *s.order)) != NULL, error));
     TY_CHECK(order_find(q, plan, s.order, error), status, done);
-    if (q->options->priority == TY_PRIORITY_SHORTER)
+    if (q->pins->priority == TY_PRIORITY_SHORTER)
         TY_CHECK(order_improve(&s, &is_found), status, done);
     if (is_found) {
         plan->exchange_order = s.order;

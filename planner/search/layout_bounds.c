@@ -21,7 +21,7 @@ static ty_plan plan_of(const layout_space *s, const ty_plan_dimensions *d, uint3
                      .optimizer = q->workload->optimizer,
                      .global_batch = q->global_batch,
                      .micro_batch_size = size,
-                     .staleness = q->options->staleness,
+                     .staleness = q->pins->staleness,
                      .zero = d->zero,
                      .virtual_stages = d->virtual_stages,
                      .tensor_parallel = d->tensor_parallel,
@@ -188,7 +188,7 @@ static uint64_t row_bytes(const layout_space *s, const ty_plan *plan, const ty_b
 {
     uint64_t bytes = 0;
 
-    if (!ty_may_have_rows(s->q->options) || bucket->of_experts)
+    if (!ty_may_have_rows(s->q->pins) || bucket->of_experts)
         return 0;
     for (uint32_t l = bucket->first_layer; l < bucket->first_layer + bucket->layer_count; l++)
         if (ty_layer_has_table(&plan->workload->layers[l]) &&
@@ -274,15 +274,15 @@ static ty_status ask_places(const layout_space *s, ty_plan *plan, ty_compression
     ty_costing costing = ty_costing_of(plan, s->q->networks, error);
     const ty_compression compression = kind == TY_COMPRESSION_NONE
                                            ? (ty_compression){0}
-                                           : ty_proposed_compression(s->q->options, kind);
+                                           : ty_proposed_compression(s->q->pins, kind);
     ty_status status = TY_OK;
 
     for (uint32_t b = 0; b < plan->bucket_count; b++)
         if (ty_bucket_device_count(plan, &plan->buckets[b]) > 1)
             plan->buckets[b].compression = compression;
-    if (s->q->options->fix_algorithm)
+    if (ty_is_pinned(s->q->pins, TY_AXIS(ALGORITHM)))
         for (uint32_t b = 0; b < plan->bucket_count; b++)
-            plan->buckets[b].algorithm = s->q->options->algorithm;
+            plan->buckets[b].algorithm = s->q->pins->algorithm;
     else
         TY_CHECK(ty_choose_algorithms(plan, s->q->networks, error), status, done);
     for (uint32_t i = 0; i < LAYOUT_PLACES; i++) {
@@ -427,8 +427,7 @@ double ty_layout_bound_s(const layout_space *s, const layout *l, const layout_ce
     const double transfer_s =
         pipeline_size > 1 ? g->latency_s + g->s_per_byte * (double)c->message_bytes : 0;
     /* With a priority order, the next step's forward may hide them. */
-    const bool is_late = s->q->options->staleness > 0 ||
-                         s->q->options->priority != TY_PRIORITY_NONE ||
+    const bool is_late = s->q->pins->staleness > 0 || s->q->pins->priority != TY_PRIORITY_NONE ||
                          ty_schedule_at(l->schedule)->is_asynchronous;
     /* Experts have a separate bucket: one is updated while the other is reduced. */
     const bool has_parts = is_overlapped(s, l) || l->dimensions.expert_parallel > 1;

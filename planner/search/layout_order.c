@@ -178,7 +178,7 @@ static ty_status add_parallel(ty_layouts *s, const ty_plan_dimensions *d, ty_err
 {
     const layout_space *space = &s->space;
     const search_question *q = space->q;
-    const ty_plan_options *o = q->options;
+    const ty_pins *o = q->pins;
     const uint32_t ranks = ty_dimensions_width(d), stage_replicas = q->device_count / ranks;
     uint32_t *grids = ty_alloc((size_t)stage_replicas + 1, sizeof *grids);
     uint32_t *groups = ty_alloc((size_t)stage_replicas + 1, sizeof *groups);
@@ -201,7 +201,7 @@ static ty_status add_parallel(ty_layouts *s, const ty_plan_dimensions *d, ty_err
     }
     for (int r = 0; r < TY_RECOMPUTE_COUNT; r++) {
         layout l = {.dimensions = *d, .bucket_bytes = UINT64_MAX};
-        const bool is_pinned = (o->pinned & TY_PIN_RECOMPUTE) != 0;
+        const bool is_pinned = ty_is_pinned(o, TY_AXIS(RECOMPUTE));
         l.dimensions.recompute = (ty_recompute)r;
         l.dimensions.recompute_blocks =
             is_pinned ? o->dimensions.recompute_blocks : r == TY_RECOMPUTE_FULL;
@@ -283,9 +283,10 @@ ty_status ty_layouts_open(const search_question *q, ty_layouts **out, ty_error *
     ty_layouts *s;
 
     *out = NULL;
-    if (ty_workload_whole_reason(q->workload) != NULL || q->options->replicas != NULL ||
+    if (ty_workload_whole_reason(q->workload) != NULL || ty_is_pinned(q->pins, TY_AXIS(REPLICAS)) ||
         q->has_fixed_layers ||
-        q->options->cycle_s > 0 || /* buckets depend on backward, which bounds do not model */
+        ty_is_pinned(q->pins,
+                     TY_AXIS(CYCLE)) || /* buckets depend on backward, which bounds do not model */
         !are_equal_accelerators(q))
         return TY_OK;
     TY_TRY(ty_check_memory((s = ty_alloc(1, sizeof *s)) != NULL, error));
@@ -344,16 +345,16 @@ static member pop(ty_layouts *s)
 /* The allowed schedule with the least activations, with all sharding that is allowed. */
 static layout smallest_of(const ty_layouts *s, const family *f)
 {
-    const ty_plan_options *o = s->space.q->options;
+    const ty_pins *o = s->space.q->pins;
     layout least = f->first;
 
     least.bucket_bytes = 1; /* the smallest buffers */
-    least.schedule = o->fix_schedule ? o->schedule : ty_schedule_default(false);
-    if ((o->pinned & TY_PIN_VIRTUAL_STAGES) != 0 && o->dimensions.virtual_stages > 1)
+    least.schedule = ty_is_pinned(o, TY_AXIS(SCHEDULE)) ? o->schedule : ty_schedule_default(false);
+    if (ty_is_pinned(o, TY_AXIS(VPP)) && o->dimensions.virtual_stages > 1)
         least.schedule = ty_schedule_default(true);
     if (ty_schedule_at(least.schedule)->is_interleaved)
         least.dimensions.virtual_stages =
-            (o->pinned & TY_PIN_VIRTUAL_STAGES) != 0 ? o->dimensions.virtual_stages : 2;
+            ty_is_pinned(o, TY_AXIS(VPP)) ? o->dimensions.virtual_stages : 2;
     for (uint32_t zero = 0; zero <= 3; zero++)
         if (ty_layout_allows_zero(&s->space, &least, zero))
             least.dimensions.zero = zero;

@@ -105,16 +105,9 @@ layout_cuts ty_layout_cuts_of(const layout_space *s, uint32_t stages)
 
 /* ---- Dimensions -------------------------------------------------------------------------- */
 
-/* Whether a value is the requested one, or none is requested. */
-static bool suits(const search_question *q, ty_pin pin, uint32_t wanted, uint32_t value)
-{
-    return (q->options->pinned & pin) == 0 || at_least_one(wanted) == value;
-}
-
 bool ty_layout_allows_parallelism(const layout_space *s, const ty_plan_dimensions *d)
 {
     const search_question *q = s->q;
-    const ty_plan_dimensions *o = &q->options->dimensions;
     const uint32_t tensor = d->tensor_parallel, context = d->context_parallel;
     const uint32_t expert = d->expert_parallel, ranks = tensor * context * expert;
     const bool may_sum = q->workload->local_steps <= 1; /* in every step */
@@ -123,19 +116,15 @@ bool ty_layout_allows_parallelism(const layout_space *s, const ty_plan_dimension
         (context > 1 && !ty_stack_has(q->stack->plans.parallelism, TY_CONTEXT_PARALLEL)) ||
         (expert > 1 && !ty_stack_has(q->stack->plans.parallelism, TY_EXPERT_PARALLEL)))
         return false;
-    if (!suits(q, TY_PIN_TENSOR, o->tensor_parallel, tensor) ||
-        !suits(q, TY_PIN_CONTEXT, o->context_parallel, context) ||
-        !suits(q, TY_PIN_EXPERT, o->expert_parallel, expert))
-        return false;
-    if ((q->options->pinned & TY_PIN_SEQUENCE) != 0 && o->sequence_parallel != d->sequence_parallel)
+    if (!ty_pins_suit(q->pins, TY_AXES_OF_RANKS | TY_AXIS(SP), d))
         return false;
     if (q->device_count % ranks != 0 || (d->sequence_parallel && tensor == 1) ||
         !ty_may_send_rows(q, d))
         return false;
-    if (context > 1 && (!may_sum || ((q->options->pinned & TY_PIN_CONTEXT) == 0 &&
+    if (context > 1 && (!may_sum || (!ty_is_pinned(q->pins, TY_AXIS(CP)) &&
                                      q->workload->tokens_per_sample < LONG_SEQUENCE)))
         return false;
-    if (expert > 1 && (!s->has_experts || !may_sum || q->options->fit_buckets))
+    if (expert > 1 && (!s->has_experts || !may_sum || q->pins->fit_buckets))
         return false;
     return ty_stack_tensor_check(&q->stack->plans, q->workload, tensor,
                                  ty_dimensions_sequence_parts(d), NULL) == TY_OK &&
@@ -153,10 +142,10 @@ bool ty_layout_allows_grid(const layout_space *s, uint32_t ranks, uint32_t pipel
         stage_replicas % pipeline_size != 0 ||
         (pipeline_size > 1 && q->stack->plans.schedules == 0))
         return false;
-    if (q->options->pipeline_stages > 0 && q->options->pipeline_stages != pipeline_size)
+    if (ty_is_pinned(q->pins, TY_AXIS(PP)) && q->pins->pipeline_stages != pipeline_size)
         return false;
-    if (q->options->data_parallel > 0 &&
-        q->options->data_parallel != stage_replicas / pipeline_size)
+    if (ty_is_pinned(q->pins, TY_AXIS(DP)) &&
+        q->pins->data_parallel != stage_replicas / pipeline_size)
         return false;
     return q->global_batch % (stage_replicas / pipeline_size) == 0;
 }
@@ -167,16 +156,16 @@ bool ty_layout_allows_batch(const layout_space *s, uint32_t expert, uint32_t rep
     const search_question *q = s->q;
 
     return q->global_batch / replicas % size == 0 && size % expert == 0 &&
-           (q->options->micro_batch_size == 0 || q->options->micro_batch_size == size);
+           (!ty_is_pinned(q->pins, TY_AXIS(MICRO_BATCH)) || q->pins->micro_batch_size == size);
 }
 
 bool ty_layout_allows_recompute(const layout_space *s, ty_recompute recompute, uint32_t blocks)
 {
-    const ty_plan_options *o = s->q->options;
+    const ty_pins *o = s->q->pins;
 
     if (!ty_stack_has(s->q->recomputes, (int)recompute))
         return false;
-    if ((o->pinned & TY_PIN_RECOMPUTE) != 0)
+    if (ty_is_pinned(o, TY_AXIS(RECOMPUTE)))
         return recompute == o->dimensions.recompute && blocks == o->dimensions.recompute_blocks;
     if (recompute == TY_RECOMPUTE_SELECTIVE && !s->has_scores)
         return false;
@@ -205,7 +194,7 @@ static bool divides_blocks(const layout_space *s, uint32_t stages)
 
 bool ty_layout_allows_schedule(const layout_space *s, const layout *l, uint32_t micro_batches)
 {
-    const ty_plan_options *o = s->q->options;
+    const ty_pins *o = s->q->pins;
     const uint32_t virtual_stages = at_least_one(l->dimensions.virtual_stages);
     const ty_schedule_row *row = ty_schedule_at(l->schedule);
     const ty_schedule_use use = {.pipeline_size = l->pipeline_size,
@@ -214,7 +203,7 @@ bool ty_layout_allows_schedule(const layout_space *s, const layout *l, uint32_t 
                                  .has_segments =
                                      ty_recompute_has_segments(l->dimensions.recompute)};
 
-    if (!suits(s->q, TY_PIN_VIRTUAL_STAGES, o->dimensions.virtual_stages, virtual_stages) ||
+    if (!ty_pins_suit(o, TY_AXIS(VPP), &l->dimensions) ||
         (l->pipeline_size > 1 && !ty_stack_has(s->q->stack->plans.schedules, (int)l->schedule)))
         return false;
     if ((s->q->most_virtual_stages > 0 && virtual_stages > s->q->most_virtual_stages) ||
@@ -223,28 +212,29 @@ bool ty_layout_allows_schedule(const layout_space *s, const layout *l, uint32_t 
     if (ty_schedule_check(l->schedule, &use) != TY_SCHEDULE_SUITS)
         return false;
     if (virtual_stages > 1) {
-        if (o->fit_buckets || (o->fix_schedule && o->schedule != l->schedule))
+        if (o->fit_buckets || (ty_is_pinned(o, TY_AXIS(SCHEDULE)) && o->schedule != l->schedule))
             return false;
         return l->pipeline_size > 1 &&
                (uint64_t)l->pipeline_size * virtual_stages <= s->block_count &&
                (uint64_t)l->pipeline_size * virtual_stages <= TY_MAX_STAGES &&
-               ((o->pinned & TY_PIN_VIRTUAL_STAGES) != 0 ||
+               (ty_is_pinned(o, TY_AXIS(VPP)) ||
                 divides_blocks(s, l->pipeline_size * virtual_stages));
     }
     /* As in candidates.c: schedules that change convergence, or that few frameworks have, are only
      * for requests. */
-    return o->fix_schedule ? l->schedule == o->schedule
-                           : row->is_usual && (l->pipeline_size > 1 || !row->has_full_in_flight);
+    return ty_is_pinned(o, TY_AXIS(SCHEDULE))
+               ? l->schedule == o->schedule
+               : row->is_usual && (l->pipeline_size > 1 || !row->has_full_in_flight);
 }
 
 bool ty_layout_allows_zero(const layout_space *s, const layout *l, uint32_t zero)
 {
-    const ty_plan_options *o = s->q->options;
+    const ty_pins *o = s->q->pins;
     const bool is_exchanged = ty_dimensions_exchange(&l->dimensions, l->replicas);
 
     if ((zero > 0 && o->fit_buckets) || !ty_stack_has(s->q->stack->plans.zero_levels, (int)zero))
         return false;
-    if ((o->pinned & TY_PIN_ZERO) != 0 ? zero != o->dimensions.zero : zero > 0 && !is_exchanged)
+    if (ty_is_pinned(o, TY_AXIS(ZERO)) ? zero != o->dimensions.zero : zero > 0 && !is_exchanged)
         return false;
     return zero == 0 || (o->staleness == 0 && zero <= ty_schedule_at(l->schedule)->most_zero);
 }
@@ -252,12 +242,12 @@ bool ty_layout_allows_zero(const layout_space *s, const layout *l, uint32_t zero
 uint32_t ty_layout_buckets(const layout_space *s, uint64_t stage_bytes, uint32_t zero,
                            uint64_t out[LAYOUT_MOST_BUCKETS])
 {
-    const ty_plan_options *o = s->q->options;
+    const ty_pins *o = s->q->pins;
     uint32_t count = 0;
 
     _Static_assert(sizeof usual_buckets / sizeof *usual_buckets <= LAYOUT_MOST_BUCKETS,
                    "room for all sizes");
-    if (o->bucket_bytes > 0 || o->fit_buckets) {
+    if (ty_is_pinned(o, TY_AXIS(BUCKET))) {
         out[0] = o->fit_buckets ? UINT64_MAX : o->bucket_bytes;
         return 1;
     }
@@ -272,16 +262,17 @@ uint32_t ty_layout_buckets(const layout_space *s, uint64_t stage_bytes, uint32_t
 bool ty_layout_allows_compression(const layout_space *s, const layout *l, ty_compression_kind kind,
                                   bool is_exchanged)
 {
-    const ty_plan_options *o = s->q->options;
+    const ty_pins *o = s->q->pins;
     const ty_compression c = ty_proposed_compression(o, kind);
 
     if (!ty_may_compress(s->q, kind))
         return false;
     if (kind == TY_COMPRESSION_NONE)
-        return !o->fix_compression || o->compression.kind == kind || !is_exchanged;
+        return !ty_is_pinned(o, TY_AXIS(COMPRESSION)) || o->compression.kind == kind ||
+               !is_exchanged;
     if (!is_exchanged || (l->dimensions.zero > 0 && !ty_compression_shards(&c)))
         return false;
-    if (o->fix_compression)
+    if (ty_is_pinned(o, TY_AXIS(COMPRESSION)))
         return kind == o->compression.kind;
     for (size_t i = 0; i < sizeof usual_compressions / sizeof *usual_compressions; i++)
         if (usual_compressions[i] == kind)

@@ -33,10 +33,10 @@ void ty_search_question_clear(search_question *q)
     *q = (search_question){0};
 }
 
-bool ty_chooses_compressed(const ty_plan_options *o)
+bool ty_chooses_compressed(const ty_pins *o)
 {
     return o->compress == TY_COMPRESS_SHORTER ||
-           (o->compress == TY_COMPRESS_USUAL && !o->fix_compression);
+           !ty_is_pinned(o, TY_AXIS(COMPRESS) | TY_AXIS(COMPRESSION));
 }
 
 ty_status ty_can_fit_buckets(const search_question *q, const ty_plan_dimensions *d, ty_error *error)
@@ -51,19 +51,13 @@ ty_status ty_can_fit_buckets(const search_question *q, const ty_plan_dimensions 
         why = "gradients of experts are reduced by fewer ranks";
     else if (q->workload->local_steps > 1 || q->workload->learning == TY_LEARNING_EVOLUTION)
         why = "the workload exchanges no gradients as backward makes them";
-    else if (q->options->staleness > 0)
+    else if (q->pins->staleness > 0)
         why = "which bucket ends when does not matter to late gradients";
-    else if (q->options->cycle_s > 0)
+    else if (ty_is_pinned(q->pins, TY_AXIS(CYCLE)))
         why = "a cycle closes them";
     return why == NULL
                ? TY_OK
                : ty_fail(error, TY_EINVAL, "bucket: found fitted, expected a size or one: %s", why);
-}
-
-const char *ty_priority_rule_name(ty_priority_rule rule)
-{
-    static const char *const names[TY_PRIORITY_RULE_COUNT] = {"0", "1", "shorter"};
-    return (unsigned)rule < TY_PRIORITY_RULE_COUNT ? names[rule] : "unknown";
 }
 
 bool ty_search_must_stop(const search_question *q)
@@ -71,44 +65,38 @@ bool ty_search_must_stop(const search_question *q)
     return q->options->should_stop != NULL && q->options->should_stop(q->options->stop_context);
 }
 
-/* "2,1" into numbers; the sum must be the device count. */
-static ty_status parse_replicas(search_question *q, ty_error *error)
+/* The sum of the pinned replicas must be the device count. */
+static ty_status check_replicas(search_question *q, ty_error *error)
 {
-    const char *text = q->options->replicas;
+    const ty_stage_list *replicas = &q->pins->replicas;
     uint64_t sum = 0;
+    ty_text text = {0};
+    ty_status status = TY_OK;
 
-    for (;;) {
-        char *end;
-        unsigned long value = strtoul(text, &end, 10);
-        if (*text < '0' || *text > '9' || value < 1 || (*end != ',' && *end != '\0'))
-            return ty_fail(error, TY_EINVAL,
-                           "replicas: found '%s', expected numbers of devices as in 2,1",
-                           q->options->replicas);
-        if (q->fixed_stages < TY_MAX_STAGES && value <= q->stage_replica_count)
-            q->fixed_replicas[q->fixed_stages++] = (uint32_t)value;
-        sum += value < UINT32_MAX ? value : UINT32_MAX;
-        if (*end == '\0')
-            break;
-        text = end + 1;
-    }
+    for (uint32_t s = 0; s < replicas->count; s++)
+        sum += replicas->numbers[s];
+    ty_stage_list_print(replicas->numbers, replicas->count, &text);
     if (sum != q->stage_replica_count)
-        return ty_fail(error, TY_EINVAL, "replicas: '%s' needs %llu devices, %s has %u",
-                       q->options->replicas,
-                       (unsigned long long)sum * (q->device_count / q->stage_replica_count),
-                       ty_cluster_name(q->cluster), q->device_count);
+        status = ty_fail(error, TY_EINVAL, "replicas: '%s' needs %llu devices, %s has %u",
+                         text.data != NULL ? text.data : "",
+                         (unsigned long long)sum * (q->device_count / q->stage_replica_count),
+                         ty_cluster_name(q->cluster), q->device_count);
+    ty_text_clear(&text);
+    q->fixed_stages = replicas->count;
     q->has_fixed_replicas = true;
-    return TY_OK;
+    memcpy(q->fixed_replicas, replicas->numbers, replicas->count * sizeof *q->fixed_replicas);
+    return status;
 }
 
 static ty_status check_stages(search_question *q, ty_error *error)
 {
-    const ty_plan_options *o = q->options;
+    const ty_pins *o = q->pins;
 
     const uint32_t virtual_stages = at_least_one(q->dimensions.virtual_stages);
     const uint32_t ranks = q->device_count / q->stage_replica_count;
 
-    if (o->replicas != NULL)
-        TY_TRY(parse_replicas(q, error));
+    if (ty_is_pinned(o, TY_AXIS(REPLICAS)))
+        TY_TRY(check_replicas(q, error));
     else if (!q->has_fixed_replicas)
         q->fixed_stages = o->pipeline_stages;
     if (q->has_fixed_layers && q->fixed_stages == 0 && (q->all_cut_count + 1) % virtual_stages == 0)
@@ -119,10 +107,9 @@ static ty_status check_stages(search_question *q, ty_error *error)
             "layers: found those of %u stages, expected %u: %u pipeline ranks of %u each",
             q->all_cut_count + 1, q->fixed_stages * virtual_stages, q->fixed_stages,
             virtual_stages);
-    if (o->pipeline_stages > 0 && o->pipeline_stages != q->fixed_stages)
-        return ty_fail(error, TY_EINVAL,
-                       "%u pipeline stages were asked for, and replicas for %u: '%s'",
-                       o->pipeline_stages, q->fixed_stages, o->replicas);
+    if (ty_is_pinned(o, TY_AXIS(PP)) && o->pipeline_stages != q->fixed_stages)
+        return ty_fail(error, TY_EINVAL, "%u pipeline stages were asked for, and replicas for %u",
+                       o->pipeline_stages, q->fixed_stages);
     if (q->fixed_stages > q->stage_replica_count)
         return ty_fail(error, TY_EINVAL,
                        "%u pipeline stages%s need %llu devices, the cluster has %u",
@@ -142,9 +129,9 @@ static ty_status check_stages(search_question *q, ty_error *error)
 /* Of all replicas. */
 static ty_status check_micro_batches(const search_question *q, ty_error *error)
 {
-    const uint32_t size = q->options->micro_batch_size;
+    const uint32_t size = q->pins->micro_batch_size;
 
-    if (size > 0 && q->global_batch % size != 0)
+    if (ty_is_pinned(q->pins, TY_AXIS(MICRO_BATCH)) && q->global_batch % size != 0)
         return ty_fail(error, TY_EINVAL,
                        "a global batch of %u cannot be cut into micro-batches of %u",
                        q->global_batch, size);
@@ -153,81 +140,60 @@ static ty_status check_micro_batches(const search_question *q, ty_error *error)
 
 static ty_status check_batch(const search_question *q, ty_error *error)
 {
-    const ty_plan_options *o = q->options;
-    uint32_t micro_batches =
-        o->micro_batch_size > 0 ? q->global_batch / o->micro_batch_size : q->global_batch;
+    const bool is_pinned = ty_is_pinned(q->pins, TY_AXIS(MICRO_BATCH));
+    const uint32_t size = at_least_one(q->pins->micro_batch_size);
+    const uint32_t samples = is_pinned ? size : q->global_batch;
+    const uint32_t micro_batches = q->global_batch / size;
 
-    if ((o->micro_batch_size > 0 ? o->micro_batch_size : q->global_batch) %
-            at_least_one(q->dimensions.expert_parallel) !=
-        0)
+    if (samples % at_least_one(q->dimensions.expert_parallel) != 0)
         return ty_fail(error, TY_EINVAL,
                        "expert parallel %u: %u samples, expected a multiple of it",
-                       q->dimensions.expert_parallel,
-                       o->micro_batch_size > 0 ? o->micro_batch_size : q->global_batch);
+                       q->dimensions.expert_parallel, samples);
     for (uint32_t s = 0; q->has_fixed_replicas && s < q->fixed_stages; s++)
         if (micro_batches % q->fixed_replicas[s] != 0)
             return ty_fail(error, TY_EINVAL,
                            "replicas: the %u of stage %u do not share %u micro-batches evenly: ask "
                            "for a batch that is a multiple of %u",
-                           q->fixed_replicas[s], s, micro_batches,
-                           q->fixed_replicas[s] *
-                               (o->micro_batch_size > 0 ? o->micro_batch_size : 1));
+                           q->fixed_replicas[s], s, micro_batches, q->fixed_replicas[s] * size);
     /* If stage replicas may have several ranks, there are fewer of them. */
     if (micro_batches < q->stage_replica_count && q->fixed_stages == 0 &&
-        ((q->options->pinned & TY_PIN_TENSOR) != 0 ||
-         ty_tensor_check(q->workload, 2, 1, NULL) != TY_OK) &&
+        (ty_is_pinned(q->pins, TY_AXIS(TP)) || ty_tensor_check(q->workload, 2, 1, NULL) != TY_OK) &&
         q->cut_count + 1 < q->stage_replica_count)
         return ty_fail(error, TY_EINVAL,
                        "a global batch of %u%s is too small for %u devices: ask for at least %u",
-                       q->global_batch, o->micro_batch_size > 1 ? " in such micro-batches" : "",
-                       q->device_count, q->device_count * at_least_one(o->micro_batch_size));
+                       q->global_batch, size > 1 ? " in such micro-batches" : "", q->device_count,
+                       q->device_count * size);
     return TY_OK;
 }
 
-ty_compression ty_proposed_compression(const ty_plan_options *options, ty_compression_kind kind)
+ty_compression ty_proposed_compression(const ty_pins *pins, ty_compression_kind kind)
 {
-    if (options->fix_compression)
-        return options->compression;
-    const double ratio = options->compression.ratio;
-    const uint32_t rank = options->compression.rank;
-    return (ty_compression){
-        .kind = kind,
-        .ratio = !ty_compression_has_ratio(kind) ? 0
-                 : ratio != 0                    ? ratio
-                                                 : USUAL_RATIO,
-        .rank = !ty_compression_has_rank(kind) ? 0
-                : rank != 0                    ? rank
-                                               : USUAL_RANK,
-    };
+    if (ty_is_pinned(pins, TY_AXIS(COMPRESSION)))
+        return pins->compression;
+    return (ty_compression){.kind = kind,
+                            .ratio = ty_compression_has_ratio(kind) ? USUAL_RATIO : 0,
+                            .rank = ty_compression_has_rank(kind) ? USUAL_RANK : 0};
 }
 
 bool ty_may_compress(const search_question *q, ty_compression_kind kind)
 {
-    const ty_plan_options *o = q->options;
     const ty_stack_plans *can = &q->stack->plans;
 
     return ty_stack_has(can->compressions, (int)kind) &&
-           (kind == TY_COMPRESSION_NONE || o->fix_compression || o->allow_lossy ||
-            !can->compression_on_request);
+           (kind == TY_COMPRESSION_NONE || ty_is_pinned(q->pins, TY_AXIS(COMPRESSION)) ||
+            q->options->allow_lossy || !can->compression_on_request);
 }
 
 static ty_status check_compression(const search_question *q, ty_error *error)
 {
-    const ty_plan_options *o = q->options;
-    bool is_compressed = o->fix_compression && o->compression.kind != TY_COMPRESSION_NONE;
+    const ty_pins *o = q->pins;
+    const bool is_pinned = ty_is_pinned(o, TY_AXIS(COMPRESSION));
+    const bool is_compressed = o->compression.kind != TY_COMPRESSION_NONE;
     ty_error detail = {0};
 
-    if (o->fix_algorithm && (uint32_t)o->algorithm >= TY_ALGORITHM_COUNT)
-        return ty_fail(error, TY_EINVAL, "algorithm: found %d, expected one of %d",
-                       (int)o->algorithm, (int)TY_ALGORITHM_COUNT);
-    for (int k = 0; k < TY_COMPRESSION_COUNT && !o->fix_compression; k++) {
-        ty_compression proposed = ty_proposed_compression(o, (ty_compression_kind)k);
-        if (o->allow_lossy && ty_compression_check(&proposed, &detail) != TY_OK)
-            return ty_fail(error, TY_EINVAL, "compression: %s", detail.message);
-    }
-    if (o->fix_compression && ty_compression_check(&o->compression, &detail) != TY_OK)
+    if (is_pinned && ty_compression_check(&o->compression, &detail) != TY_OK)
         return ty_fail(error, TY_EINVAL, "compression: %s", detail.message);
-    if (o->fix_compression && o->dimensions.zero > 0 && !ty_compression_shards(&o->compression))
+    if (is_pinned && o->dimensions.zero > 0 && !ty_compression_shards(&o->compression))
         return ty_fail(error, TY_EINVAL,
                        "compression: found %s with zero %u, expected none, fp16, bf16 or random-k, "
                        "which leave each replica its share of the sum",
@@ -238,12 +204,11 @@ static ty_status check_compression(const search_question *q, ty_error *error)
         return ty_fail(error, TY_EINVAL,
                        "%u stages on %u devices exchange no gradients: nothing is there for %s",
                        q->device_count, q->device_count, ty_compression_name(o->compression.kind));
-    if (o->compress == TY_COMPRESS_SHORTER && o->fix_compression &&
-        (!is_compressed || ty_asks_for_rows(o)))
+    if (o->compress == TY_COMPRESS_SHORTER && is_pinned && (!is_compressed || ty_asks_for_rows(o)))
         return ty_fail(error, TY_EINVAL,
                        "compress: compression %s leaves shorter nothing to choose",
                        ty_compression_name(o->compression.kind));
-    if (ty_asks_for_rows(o) && o->embeddings != TY_EMBEDDINGS_USUAL)
+    if (ty_asks_for_rows(o) && ty_is_pinned(o, TY_AXIS(EMBEDDINGS)))
         return ty_fail(error, TY_EINVAL,
                        "embeddings: compression rows says already how they travel");
     if (o->embeddings == TY_EMBEDDINGS_SHORTER &&
@@ -256,7 +221,7 @@ static ty_status check_compression(const search_question *q, ty_error *error)
 
 static ty_status check_tables(const search_question *q, ty_error *error)
 {
-    const ty_table_shard tables = q->options->dimensions.table_shard;
+    const ty_table_shard tables = q->pins->dimensions.table_shard;
 
     for (uint32_t l = 0; l < q->workload->layer_count; l++)
         if (ty_layer_is_bag(&q->workload->layers[l]))
@@ -272,7 +237,7 @@ static ty_status check_tables(const search_question *q, ty_error *error)
  * weights derive from its student's. */
 static ty_status check_whole_network(const search_question *q, ty_error *error)
 {
-    const ty_plan_options *o = q->options;
+    const ty_pins *o = q->pins;
     const char *why = ty_workload_whole_reason(q->workload);
 
     if (why == NULL)
@@ -283,14 +248,15 @@ static ty_status check_whole_network(const search_question *q, ty_error *error)
                        q->fixed_stages, q->workload->name, why);
     if (o->dimensions.zero > 0 && ty_workload_has_teacher(q->workload))
         return ty_fail(error, TY_EINVAL, "zero: found %u, expected 0: %s", o->dimensions.zero, why);
-    if (o->fix_schedule && ty_schedule_at(o->schedule)->versions == TY_WEIGHTS_DOUBLE &&
+    if (ty_is_pinned(o, TY_AXIS(SCHEDULE)) &&
+        ty_schedule_at(o->schedule)->versions == TY_WEIGHTS_DOUBLE &&
         ty_workload_has_teacher(q->workload))
         return ty_fail(error, TY_EINVAL,
                        "schedule: found %s, which keeps two sets of weights, expected another: %s",
                        ty_schedule_name(o->schedule), why);
     if (q->workload->learning != TY_LEARNING_EVOLUTION)
         return TY_OK;
-    if (o->fix_compression && o->compression.kind != TY_COMPRESSION_NONE)
+    if (ty_is_pinned(o, TY_AXIS(COMPRESSION)) && o->compression.kind != TY_COMPRESSION_NONE)
         return ty_fail(error, TY_EINVAL,
                        "%s exchanges scores, no gradients: nothing is there for %s",
                        q->workload->name, ty_compression_name(o->compression.kind));
@@ -301,9 +267,6 @@ static ty_status check_rest(const search_question *q, ty_error *error)
 {
     const ty_plan_options *o = q->options;
 
-    if (o->fix_schedule && (uint32_t)o->schedule >= TY_SCHEDULE_COUNT)
-        return ty_fail(error, TY_EINVAL, "schedule: found %d, expected gpipe or 1f1b",
-                       (int)o->schedule);
     if (o->seed >= SEED_LIMIT)
         return ty_fail(error, TY_EINVAL, "seed: found %llu, expected less than 2^53",
                        (unsigned long long)o->seed);
@@ -316,13 +279,13 @@ static ty_status check_rest(const search_question *q, ty_error *error)
 /* Conditions of ty_plan_check on plans with stale gradients, as far as the question fixes them. */
 static ty_status check_staleness(const search_question *q, ty_error *error)
 {
-    const ty_plan_options *o = q->options;
+    const ty_pins *o = q->pins;
     const char *why = NULL;
 
     if (o->staleness > TY_MAX_STALENESS)
         return ty_fail(error, TY_EINVAL, "staleness: found %u, expected at most %d", o->staleness,
                        TY_MAX_STALENESS);
-    if (o->fix_schedule && ty_schedule_at(o->schedule)->is_asynchronous)
+    if (ty_is_pinned(o, TY_AXIS(SCHEDULE)) && ty_schedule_at(o->schedule)->is_asynchronous)
         why = "gradients of that schedule are late already";
     else if (q->workload->learning == TY_LEARNING_EVOLUTION || q->workload->local_steps > 1)
         why = "the workload exchanges no gradients";
@@ -340,10 +303,10 @@ static ty_status check_staleness(const search_question *q, ty_error *error)
 /* Conditions of ty_plan_check on plans with servers, as far as the question fixes them. */
 static ty_status check_servers(const search_question *q, ty_error *error)
 {
-    const ty_plan_options *o = q->options;
+    const ty_pins *o = q->pins;
     const char *why = NULL;
 
-    if (o->fix_algorithm && o->algorithm != TY_PARAMETER_SERVER)
+    if (ty_is_pinned(o, TY_AXIS(ALGORITHM)) && o->algorithm != TY_PARAMETER_SERVER)
         why = "another algorithm is asked for";
     else if (q->fixed_stages > 1)
         why = "stages are asked for, and they serve replicas of the entire model";
@@ -351,15 +314,15 @@ static ty_status check_servers(const search_question *q, ty_error *error)
         why = "parameter servers serve replicas of one device each, and tp, cp or ep is pinned";
     else if (o->dimensions.zero > 0)
         why = "with ZeRO replicas have shares of the sum";
-    else if (o->fix_schedule && ty_schedule_at(o->schedule)->is_asynchronous)
+    else if (ty_is_pinned(o, TY_AXIS(SCHEDULE)) && ty_schedule_at(o->schedule)->is_asynchronous)
         why = "that schedule has no flush";
     else if (q->workload->learning == TY_LEARNING_EVOLUTION || q->workload->local_steps > 1)
         why = "the workload exchanges no gradients";
-    else if (o->fix_compression && !ty_server_can_sum(&o->compression))
+    else if (ty_is_pinned(o, TY_AXIS(COMPRESSION)) && !ty_server_can_sum(&o->compression))
         why = "they sum gradients as they are, in fp16 or in bf16";
     if (o->servers > 0 && why != NULL)
         return ty_fail(error, TY_EINVAL, "servers: found %u, expected 0: %s", o->servers, why);
-    if (o->servers == 0 && o->fix_shard)
+    if (o->servers == 0 && ty_is_pinned(o, TY_AXIS(SHARD)))
         return ty_fail(error, TY_EINVAL,
                        "shard: found \"%s\" without servers of their own, expected servers=N too",
                        ty_server_shard_name(o->shard));
@@ -369,7 +332,7 @@ static ty_status check_servers(const search_question *q, ty_error *error)
 /* Conditions of ty_plan_check on plans with episodes, as far as the question fixes them. */
 static ty_status check_actors(const search_question *q, ty_error *error)
 {
-    const ty_plan_options *o = q->options;
+    const ty_pins *o = q->pins;
     const uint32_t learners = q->set->count, actors = o->actors;
     const uint32_t larger = actors > learners ? actors : learners;
     const uint32_t micro_batch = q->fixed_micro_batch_size > 0 ? q->fixed_micro_batch_size : 1;
@@ -381,13 +344,13 @@ static ty_status check_actors(const search_question *q, ty_error *error)
     sketch.expert_parallel = o->dimensions.expert_parallel;
     sketch.zero = o->dimensions.zero;
     sketch.staleness = o->staleness;
-    sketch.schedule = o->fix_schedule ? o->schedule : ty_schedule_default(false);
+    sketch.schedule = ty_is_pinned(o, TY_AXIS(SCHEDULE)) ? o->schedule : ty_schedule_default(false);
     why = ty_plan_acting_refusal(&sketch);
     if (why != NULL)
         return ty_fail(error, TY_EINVAL, "%s learns by reinforcement, and that is not combined: %s",
                        q->workload->name, why);
     if (actors == 0 && o->lag > 0 &&
-        (o->fix_actors || q->workload->learning != TY_LEARNING_REINFORCEMENT))
+        (ty_is_pinned(o, TY_AXIS(ACTORS)) || q->workload->learning != TY_LEARNING_REINFORCEMENT))
         return ty_fail(error, TY_EINVAL, "lag: found %u, expected 0 without actors", o->lag);
     if (actors == 0) /* or the search chooses their number */
         return TY_OK;
@@ -415,7 +378,7 @@ static ty_status check_actors(const search_question *q, ty_error *error)
 /* Conditions of ty_plan_check on plans with a priority order, as far as the question fixes them. */
 static ty_status check_priority(const search_question *q, ty_error *error)
 {
-    const ty_plan_options *o = q->options;
+    const ty_pins *o = q->pins;
     const ty_priority_use use = {
         .stages = q->fixed_stages,
         .replicas = q->stage_replica_count,
@@ -428,7 +391,7 @@ static ty_status check_priority(const search_question *q, ty_error *error)
         .is_played = q->workload->learning == TY_LEARNING_REINFORCEMENT,
         .has_teacher = ty_workload_has_teacher(q->workload),
         .is_recomputed = ty_recompute_has_segments(o->dimensions.recompute),
-        .schedule = o->fix_schedule ? (int)o->schedule : -1,
+        .schedule = ty_is_pinned(o, TY_AXIS(SCHEDULE)) ? (int)o->schedule : -1,
         .precision = q->workload->precision,
     };
     const char *why = ty_priority_refusal(&use);
@@ -440,11 +403,11 @@ static ty_status check_priority(const search_question *q, ty_error *error)
 
 static ty_status servers_find(search_question *q, ty_error *error)
 {
-    if (q->options->servers == 0)
+    if (q->pins->servers == 0)
         return TY_OK;
-    TY_TRY(ty_check_memory((q->servers = ty_alloc(q->options->servers, sizeof *q->servers)) != NULL,
+    TY_TRY(ty_check_memory((q->servers = ty_alloc(q->pins->servers, sizeof *q->servers)) != NULL,
                            error));
-    return ty_server_devices(q->cluster, q->options->servers, q->servers, error);
+    return ty_server_devices(q->cluster, q->pins->servers, q->servers, error);
 }
 
 /* TP, CP and EP sizes that the workload and the cluster allow. */
@@ -467,7 +430,7 @@ static ty_status check_ranks(const search_question *q, const ty_plan_dimensions 
         return ty_fail(error, TY_EINVAL,
                        "tables: found \"%s\" without expert-parallel ranks, expected ep=N too",
                        ty_table_shard_name(d->table_shard));
-    if (d->table_shard != TY_TABLES_WHOLE && q->options->cycle_s > 0)
+    if (d->table_shard != TY_TABLES_WHOLE && ty_is_pinned(q->pins, TY_AXIS(CYCLE)))
         return ty_fail(error, TY_EINVAL,
                        "tables: found \"%s\" with a cycle: sharded tables are in one bucket, "
                        "whenever their gradients are ready",
@@ -501,9 +464,9 @@ static ty_status check_ranks(const search_question *q, const ty_plan_dimensions 
 /* As many equal stages as the devices allow. */
 static ty_status replicate(search_question *q, ty_error *error)
 {
-    const uint32_t replicas = q->options->data_parallel;
-    const uint32_t stages = q->options->pipeline_stages > 0 ? q->options->pipeline_stages
-                                                            : q->stage_replica_count / replicas;
+    const uint32_t replicas = q->pins->data_parallel;
+    const uint32_t stages = ty_is_pinned(q->pins, TY_AXIS(PP)) ? q->pins->pipeline_stages
+                                                               : q->stage_replica_count / replicas;
 
     if ((uint64_t)stages * replicas != q->stage_replica_count) {
         const uint32_t ranks = q->device_count / q->stage_replica_count,
@@ -541,8 +504,9 @@ ty_status ty_search_question_divide(search_question *q, const ty_plan_dimensions
     q->dimensions = *d;
     ty_dimensions_normalize(&q->dimensions);
     q->stage_replica_count = q->device_count / ranks;
-    return q->options->data_parallel > 0 && q->options->replicas == NULL ? replicate(q, error)
-                                                                         : TY_OK;
+    return ty_is_pinned(q->pins, TY_AXIS(DP)) && !ty_is_pinned(q->pins, TY_AXIS(REPLICAS))
+               ? replicate(q, error)
+               : TY_OK;
 }
 
 /* Copies cuts that one tensor crosses, or the others, from `all_cuts` to the same place of `cuts`:
@@ -613,15 +577,14 @@ void ty_search_question_thin(search_question *q, uint32_t least)
 }
 
 /* Cuts that the question's stages fix, regardless of what crosses them. */
-static uint32_t wanted_cuts(const ty_plan_options *options)
+static uint32_t wanted_cuts(const ty_pins *pins)
 {
-    uint32_t stages = options->pipeline_stages;
+    const uint32_t virtual_stages = at_least_one(pins->dimensions.virtual_stages);
+    uint32_t stages =
+        ty_is_pinned(pins, TY_AXIS(REPLICAS)) ? pins->replicas.count : pins->pipeline_stages;
 
-    if (options->replicas != NULL)
-        stages = count_listed(options->replicas);
-    if (options->dimensions.virtual_stages > 1 &&
-        stages < UINT32_MAX / options->dimensions.virtual_stages)
-        stages *= options->dimensions.virtual_stages;
+    if (stages < UINT32_MAX / virtual_stages)
+        stages *= virtual_stages;
     return stages > 0 ? stages - 1 : 0;
 }
 
@@ -646,36 +609,22 @@ static ty_status find_cuts(const search_question *q, uint32_t least, uint32_t **
     return TY_OK;
 }
 
-/* "26,24" into the cuts between stages: at allowed layers, for all layers. */
+/* The pinned layers into the cuts between stages: at allowed layers, for all layers. */
 static ty_status read_layers(search_question *q, ty_error *error)
 {
     const bool is_of_blocks = q->stack->plans.whole_blocks;
-    const char *at = q->options->layers;
-    uint32_t *possible = NULL, possible_count = 0, count = 0;
+    const ty_stage_list *layers = &q->pins->layers;
+    uint32_t *possible = NULL, possible_count = 0, p = 0;
     uint64_t layer = 0;
     ty_status status = find_cuts(q, UINT32_MAX, &possible, &possible_count, error);
 
-    if (status != TY_OK)
-        return status;
-    for (const char *end = NULL; end == NULL || *end != '\0'; at = end + 1) {
-        char *behind;
-        const unsigned long layers = strtoul(at, &behind, 10);
-        uint32_t p = 0;
-        end = behind;
-        if (*at < '0' || *at > '9' || layers < 1 || layers > q->workload->layer_count ||
-            (*end != ',' && *end != '\0') || count == TY_MAX_STAGES) {
-            status = ty_fail(error, TY_EINVAL,
-                             "layers: found '%s', expected the layers of up to %d stages as in "
-                             "26,24",
-                             q->options->layers, TY_MAX_STAGES);
-            break;
-        }
-        layer += layers;
-        if (*end == '\0')
+    for (uint32_t s = 0; status == TY_OK && s < layers->count; s++) {
+        layer += layers->numbers[s];
+        if (s + 1 == layers->count)
             break;
         while (p < possible_count && possible[p] < layer)
             p++;
-        if (p == possible_count || possible[p] != layer) {
+        if (p == possible_count || possible[p] != layer)
             status = ty_fail(error, TY_EINVAL,
                              "layers: found a stage that begins at layer %llu of the %u of %s, "
                              "expected one of %u to %u%s%s%s",
@@ -685,9 +634,8 @@ static ty_status read_layers(search_question *q, ty_error *error)
                              is_of_blocks ? " that a block begins at: stages of stack " : "",
                              is_of_blocks ? q->stack->name : "",
                              is_of_blocks ? " are of whole blocks" : "");
-            break;
-        }
-        possible[count++] = (uint32_t)layer; /* no later than it was found */
+        else
+            possible[s] = (uint32_t)layer; /* no later than it was found */
     }
     if (status == TY_OK && layer != q->workload->layer_count)
         status = ty_fail(error, TY_EINVAL, "layers: found %llu in all, %s has %u",
@@ -698,14 +646,14 @@ static ty_status read_layers(search_question *q, ty_error *error)
     }
     q->has_fixed_layers = true;
     q->all_cuts = possible;
-    q->all_cut_count = count;
+    q->all_cut_count = layers->count - 1;
     return TY_OK;
 }
 
 /* The requested layers, if any, by the rules of the stack. */
 static ty_status check_layers(const search_question *q, ty_error *error)
 {
-    const ty_plan_dimensions *d = &q->options->dimensions;
+    const ty_plan_dimensions *d = &q->pins->dimensions;
     uint32_t first_layers[TY_MAX_STAGES] = {0};
 
     if (!q->has_fixed_layers)
@@ -718,11 +666,11 @@ static ty_status check_layers(const search_question *q, ty_error *error)
 /* The stack's cycle equals the one by which gradients are fused. */
 static ty_status set_cycle(search_question *q, ty_error *error)
 {
-    const double cycle_s = q->options->cycle_s;
+    const double cycle_s = q->pins->cycle_s;
     const ty_stack_constant *constant;
     ty_stack *stack = NULL;
 
-    if (!(cycle_s > 0) || !(q->stack->exchange_cycle_s > 0) ||
+    if (!ty_is_pinned(q->pins, TY_AXIS(CYCLE)) || !(q->stack->exchange_cycle_s > 0) ||
         q->stack->exchange_cycle_s == cycle_s)
         return TY_OK;
     TY_TRY(ty_stack_copy(q->stack, &stack, error));
@@ -741,13 +689,10 @@ static ty_status set_cycle(search_question *q, ty_error *error)
     return TY_OK;
 }
 
-/* The pins without which layouts have more combinations than the question itself. */
-#define PARALLEL_PINS ((uint32_t)TY_PIN_TENSOR | TY_PIN_CONTEXT | TY_PIN_EXPERT)
-
 /* The question with only the requested dimensions. */
 static ty_status stand(search_question *q, ty_error *error)
 {
-    TY_TRY(ty_search_question_divide(q, &q->options->dimensions, error));
+    TY_TRY(ty_search_question_divide(q, &q->pins->dimensions, error));
     TY_TRY(check_stages(q, error));
     ty_search_question_thin(q, CUTS_PER_STAGE * q->fixed_stages *
                                    at_least_one(q->dimensions.virtual_stages));
@@ -775,14 +720,15 @@ ty_status ty_search_question_use(search_question *q, const device_set *set, ty_e
         q->has_equal_memory = q->has_equal_memory && (d == 0 || bytes == q->largest_memory_bytes);
         q->largest_memory_bytes = bytes > q->largest_memory_bytes ? bytes : q->largest_memory_bytes;
     }
-    if (o->servers > 0 && set->count < 2)
+    if (q->pins->servers > 0 && set->count < 2)
         return ty_fail(error, TY_EINVAL,
                        "servers: found %u, expected 0: they serve two replicas and more, and one "
                        "device is left",
-                       o->servers);
+                       q->pins->servers);
     status = stand(q, &q->refusal);
-    if (status == TY_OK || (status == TY_EINVAL && o->replicas == NULL &&
-                            (o->pinned & PARALLEL_PINS) != PARALLEL_PINS))
+    /* With one of the sizes open, layouts have more combinations than the question itself. */
+    if (status == TY_OK || (status == TY_EINVAL && !ty_is_pinned(q->pins, TY_AXIS(REPLICAS)) &&
+                            (q->pins->axes & TY_AXES_OF_RANKS) != TY_AXES_OF_RANKS))
         return TY_OK;
     return ty_fail(error, status, "%s", q->refusal.message);
 }
@@ -798,21 +744,22 @@ ty_status ty_search_question_make(const ty_workload *workload, const ty_cluster 
                            .cluster = cluster,
                            .profile = profile,
                            .options = options,
+                           .pins = &options->pins,
                            .stack = options->stack};
-    q->fixed_micro_batch_size = options->micro_batch_size;
+    q->fixed_micro_batch_size = q->pins->micro_batch_size;
     q->global_batch = options->global_batch > 0 ? options->global_batch : workload->global_batch;
     TY_CHECK(check_micro_batches(q, error), status, failed);
     TY_CHECK(servers_find(q, error), status, failed);
-    if (options->actors >= ty_cluster_device_count(cluster)) {
+    if (q->pins->actors >= ty_cluster_device_count(cluster)) {
         status =
             ty_fail(error, TY_EINVAL,
                     "actors: found %u, expected fewer than the %u devices of %s, of which "
                     "others learn",
-                    options->actors, ty_cluster_device_count(cluster), ty_cluster_name(cluster));
+                    q->pins->actors, ty_cluster_device_count(cluster), ty_cluster_name(cluster));
         goto failed;
     }
-    TY_CHECK(ty_device_sets_propose(cluster, options, q->servers, q->global_batch, &q->sets,
-                                    &q->set_count, error),
+    TY_CHECK(ty_device_sets_propose(cluster, q->pins, options->may_idle, q->servers,
+                                    q->global_batch, &q->sets, &q->set_count, error),
              status, failed);
     if (q->stack == NULL) {
         TY_CHECK(ty_stack_open_default(workload, cluster, profile, options, &q->own_stack, error),
@@ -821,25 +768,25 @@ ty_status ty_search_question_make(const ty_workload *workload, const ty_cluster 
     }
     TY_CHECK(set_cycle(q, error), status, failed);
     TY_CHECK(ty_network_cache_new(cluster, &q->networks, error), status, failed);
-    if (options->layers != NULL)
+    if (ty_is_pinned(q->pins, TY_AXIS(LAYERS)))
         status = read_layers(q, error);
     else
-        status = find_cuts(q, wanted_cuts(options), &q->all_cuts, &q->all_cut_count, error);
+        status = find_cuts(q, wanted_cuts(q->pins), &q->all_cuts, &q->all_cut_count, error);
     TY_CHECK(status, status, failed);
     TY_CHECK(
         ty_check_memory((q->cuts = ty_alloc(q->all_cut_count + 1, sizeof *q->cuts)) != NULL, error),
         status, failed);
     q->is_fp16 = ty_trains_in_fp16(workload, cluster, q->sets[0].devices[0]);
     TY_CHECK(ty_search_question_use(q, &q->sets[0], error), status, failed);
-    use = ty_stack_use_of(workload, options);
+    use = ty_stack_use_of(workload, q->pins);
     q->recomputes = ty_stack_recomputes(&q->stack->plans, use.is_dense);
     use.is_fp16 = q->is_fp16;
     TY_CHECK(ty_stack_check(q->stack, &use, error), status, failed);
     TY_CHECK(check_layers(q, error), status, failed);
     TY_CHECK(check_compression(q, error), status, failed);
     TY_CHECK(check_tables(q, error), status, failed);
-    if (options->fit_buckets)
-        TY_CHECK(ty_can_fit_buckets(q, &options->dimensions, error), status, failed);
+    if (q->pins->fit_buckets)
+        TY_CHECK(ty_can_fit_buckets(q, &q->pins->dimensions, error), status, failed);
     TY_CHECK(check_whole_network(q, error), status, failed);
     TY_CHECK(check_staleness(q, error), status, failed);
     TY_CHECK(check_servers(q, error), status, failed);

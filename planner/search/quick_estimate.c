@@ -48,7 +48,7 @@ static ty_status sum_bytes(quick_costs *costs, ty_error *error)
 
     plan.cluster = (ty_cluster *)q->cluster;
     plan.zero = q->dimensions.zero;
-    plan.staleness = q->options->staleness;
+    plan.staleness = q->pins->staleness;
     plan.optimizer = w->optimizer;
     TY_TRY(ty_check_memory(slots != NULL, error));
     if (q->dimensions.recompute == TY_RECOMPUTE_NONE)
@@ -95,11 +95,11 @@ static void sum_factors(quick_costs *costs)
     plan.stages = &everything;
     for (uint32_t l = 0; l < w->layer_count; l++) {
         ty_gradient_extent *sum = &costs->factor_sums[l + 1], one;
-        ty_bucket bucket = {
-            .first_layer = l,
-            .layer_count = 1,
-            .tied_stage = TY_NO_STAGE,
-            .compression = ty_proposed_compression(costs->q->options, TY_COMPRESSION_POWERSGD)};
+        ty_bucket bucket = {.first_layer = l,
+                            .layer_count = 1,
+                            .tied_stage = TY_NO_STAGE,
+                            .compression =
+                                ty_proposed_compression(costs->q->pins, TY_COMPRESSION_POWERSGD)};
         bucket.gradient_bytes = costs->gradient_sums[l + 1] - costs->gradient_sums[l];
         one = ty_bucket_extent(&plan, &bucket);
         *sum = costs->factor_sums[l];
@@ -115,7 +115,7 @@ static bool find_rows(quick_costs *costs)
     const search_question *q = costs->q;
     const ty_plan plan = ty_plan_of_dimensions(q, 1);
     const size_t stage_replicas = (size_t)q->stage_replica_count + 1;
-    const bool is_allowed = q->dimensions.zero == 0 && ty_may_have_rows(q->options);
+    const bool is_allowed = q->dimensions.zero == 0 && ty_may_have_rows(q->pins);
 
     if ((costs->row_layers = ty_alloc(q->workload->layer_count, sizeof *costs->row_layers)) == NULL)
         return false;
@@ -329,8 +329,8 @@ done:
 /* The plan's algorithm: fixed, the library's choice, or a ring for quick estimates. */
 static ty_algorithm algorithm_of(const quick_costs *costs, const ty_group_network *network)
 {
-    if (costs->q->options->fix_algorithm)
-        return costs->q->options->algorithm;
+    if (ty_is_pinned(costs->q->pins, TY_AXIS(ALGORITHM)))
+        return costs->q->pins->algorithm;
     return ty_group_has_library(network) ? TY_AUTOMATIC : TY_RING;
 }
 
@@ -360,7 +360,7 @@ static bool find_servers(quick_costs *costs)
     if (costs->status == TY_OK && costs->server_network.workers == 0)
         costs->status =
             ty_server_network_find(q->networks, q->set->devices, q->set->count, q->servers,
-                                   q->options->servers, &costs->server_network, NULL);
+                                   q->pins->servers, &costs->server_network, NULL);
     return costs->status == TY_OK;
 }
 
@@ -394,13 +394,13 @@ static double bucket_s(quick_costs *costs, const ty_gradient_extent *extent, uin
             continue;
         }
         network = find_network(costs, members, of_experts);
-        if (network != NULL && costs->q->options->servers > 0) {
+        if (network != NULL && costs->q->pins->servers > 0) {
             if (!find_servers(costs) ||
-                ty_server_exchange_cost(&costs->server_network, 1.0 / costs->q->options->servers,
+                ty_server_exchange_cost(&costs->server_network, 1.0 / costs->q->pins->servers,
                                         bytes, &cost, NULL) != TY_OK)
                 return INFINITY;
             ty_server_exchange_by_stack(&costs->server_network, network, costs->q->stack,
-                                        1.0 / costs->q->options->servers, bytes, &cost);
+                                        1.0 / costs->q->pins->servers, bytes, &cost);
             sum_s += cost.seconds;
             continue;
         }
@@ -456,7 +456,7 @@ static double less_by_rows(quick_costs *costs, uint32_t first, uint32_t end, uin
             continue;
         own = (double)(costs->gradient_sums[layer + 1] - costs->gradient_sums[layer]);
         with_s = seconds * (1 - own / bytes) + rows_s(costs, i, members);
-        if (with_s > seconds && !ty_asks_for_rows(costs->q->options))
+        if (with_s > seconds && !ty_asks_for_rows(costs->q->pins))
             continue;
         seconds = with_s;
         bytes -= own;
@@ -539,7 +539,7 @@ bool ty_quick_fits(const quick_costs *costs, uint32_t first, uint32_t end, uint3
 
 double ty_quick_step_s(quick_costs *costs, const candidate *c)
 {
-    const bool is_late = costs->q->options->staleness > 0;
+    const bool is_late = costs->q->pins->staleness > 0;
     double slowest_s = 0, sum_s = 0, transfers_s = 0, longest_s = 0;
 
     for (uint32_t s = 0; s < c->division->stage_count; s++) {

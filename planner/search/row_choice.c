@@ -88,15 +88,15 @@ typedef struct row_choice {
     ty_costing costing;
     uint32_t stage; /* the current one of the costing */
     ty_plan *plan;
-    const ty_plan_options *options;
+    const ty_pins *pins;
 } row_choice;
 
 static ty_status is_shorter(row_choice *c, const ty_bucket *whole, const split *s, bool *out)
 {
-    const bool is_fixed = c->options->fix_algorithm;
+    const bool is_fixed = ty_is_pinned(c->pins, TY_AXIS(ALGORITHM));
     double whole_s, sum_s = 0, part_s;
 
-    *out = ty_asks_for_rows(c->options);
+    *out = ty_asks_for_rows(c->pins);
     /* If an all-gather of rows moves no fewer bytes over an edge of a ring than the all-reduce,
      * rows cannot win. */
     const uint32_t members = ty_bucket_device_count(c->plan, &s->parts[s->rows]);
@@ -106,9 +106,9 @@ static ty_status is_shorter(row_choice *c, const ty_bucket *whole, const split *
                         (double)s->parts[s->rows].gradient_bytes)
         return TY_OK;
     TY_TRY(ty_cost_stage_turn(&c->costing, whole, &c->stage));
-    TY_TRY(exchange_s(&c->costing, whole, is_fixed, c->options->algorithm, &whole_s));
+    TY_TRY(exchange_s(&c->costing, whole, is_fixed, c->pins->algorithm, &whole_s));
     for (uint32_t i = 0; i < s->count; i++) {
-        TY_TRY(exchange_s(&c->costing, &s->parts[i], is_fixed, c->options->algorithm, &part_s));
+        TY_TRY(exchange_s(&c->costing, &s->parts[i], is_fixed, c->pins->algorithm, &part_s));
         sum_s += part_s;
     }
     *out = sum_s < whole_s;
@@ -143,13 +143,13 @@ static ty_status choose(row_choice *c, uint32_t *index)
     return TY_OK;
 }
 
-ty_status ty_choose_rows(ty_plan *plan, ty_network_cache *networks, const ty_plan_options *options,
+ty_status ty_choose_rows(ty_plan *plan, ty_network_cache *networks, const ty_pins *pins,
                          ty_error *error)
 {
     row_choice c = {.costing = ty_costing_of(plan, networks, error),
                     .stage = TY_NO_STAGE,
                     .plan = plan,
-                    .options = options};
+                    .pins = pins};
     ty_status status = TY_OK;
 
     if (!ty_stack_has(plan->stack->plans.compressions, TY_COMPRESSION_ROWS))

@@ -74,9 +74,9 @@ static ty_status judge_memory(const search_question *q, const ty_plan *plan, can
 }
 
 /* Whether the form in which embeddings are sent is open. */
-static bool may_compare_rows(const ty_plan_options *o)
+static bool may_compare_rows(const ty_pins *pins)
 {
-    return !o->fix_compression && o->embeddings == TY_EMBEDDINGS_USUAL;
+    return !ty_is_pinned(pins, TY_AXIS(COMPRESSION) | TY_AXIS(EMBEDDINGS));
 }
 
 /* The candidate's plan, and whether it fits: with dense embeddings if rows need too much memory. */
@@ -88,7 +88,7 @@ static ty_status draft_that_fits(const search_question *q, candidate *c, draft *
     TY_TRY(ty_draft_plan(q, c, out, error));
     TY_TRY(judge_memory(q, out->plan, c, error));
     c->has_rows = ty_has_rows(out->plan);
-    if (c->missing_bytes == 0 || !c->has_rows || !may_compare_rows(q->options))
+    if (c->missing_bytes == 0 || !c->has_rows || !may_compare_rows(q->pins))
         return TY_OK;
     ty_draft_clear(out);
     *c = asked;
@@ -296,7 +296,7 @@ static ty_status refine(search *s, ty_error *error)
 
 static bool may_refit(const search_question *q, const candidate *c)
 {
-    return q->options->bucket_bytes == 0 && !(q->options->cycle_s > 0) &&
+    return !ty_is_pinned(q->pins, TY_AXIS(BUCKET) | TY_AXIS(CYCLE)) &&
            c->estimate.exposed_collective_share >= LEAST_EXPOSED && !c->has_fitted_buckets &&
            ty_can_fit_buckets(q, &c->dimensions, NULL) == TY_OK;
 }
@@ -360,7 +360,7 @@ static ty_status compare_rows(search *s, ty_error *error)
     candidate dense = s->list.items[0];
     ty_status status;
 
-    if (!dense.has_rows || order_of(&dense) > 1 || !may_compare_rows(s->q->options) || is_over(s))
+    if (!dense.has_rows || order_of(&dense) > 1 || !may_compare_rows(s->q->pins) || is_over(s))
         return TY_OK;
     dense.has_dense_embeddings = true;
     if (is_listed(&s->list, &dense))
@@ -459,14 +459,14 @@ static ty_status candidate_of(search *s, const ty_layouts *layouts, const layout
                        .micro_batches = s->q->global_batch / l->micro_batch_size,
                        .schedule = l->schedule,
                        .bucket_bytes = l->bucket_bytes,
-                       .has_fitted_buckets = s->q->options->fit_buckets &&
+                       .has_fitted_buckets = s->q->pins->fit_buckets &&
                                              ty_dimensions_exchange(&l->dimensions, l->replicas),
-                       .has_dense_embeddings = s->q->options->embeddings == TY_EMBEDDINGS_DENSE,
+                       .has_dense_embeddings = s->q->pins->embeddings == TY_EMBEDDINGS_DENSE,
                        .quick_s = bound_s,
                        .expected_s = bound_s};
     ty_dimensions_normalize(&out->dimensions);
     if (l->compression != TY_COMPRESSION_NONE)
-        out->compression = ty_proposed_compression(s->q->options, l->compression);
+        out->compression = ty_proposed_compression(s->q->pins, l->compression);
     return ty_candidates_strategy(&s->list, out, &out->strategy, error);
 }
 
@@ -715,20 +715,21 @@ static ty_status search_tables(search *s, ty_error *error)
 /* Plans for the current set of devices. */
 static ty_status search_set(search *s, search_question *q, ty_error *error)
 {
-    const ty_plan_options *options = q->options;
+    const ty_pins *pins = q->pins;
     const bool can_divide =
-        options->pinned == 0 && !q->has_fixed_replicas && !options->fix_schedule;
+        !ty_is_pinned(pins, TY_AXES_OF_DIMENSIONS | TY_AXIS(SCHEDULE) | TY_AXIS(PP)) &&
+        !q->has_fixed_replicas;
     bool is_open, has_layouts = false;
 
-    if (options->servers == 0 && options->priority != TY_PRIORITY_FRONT &&
+    if (pins->servers == 0 && pins->priority != TY_PRIORITY_FRONT &&
         q->workload->learning != TY_LEARNING_REINFORCEMENT)
         TY_TRY(search_layouts(s, &has_layouts, error));
-    if (options->layouts_only)
+    if (q->options->layouts_only)
         return TY_OK;
     /* Stages of different sizes and numbers of replicas: with few devices, or without layouts. */
     is_open = q->refusal.status == TY_OK;
     if (is_open && (has_layouts ? q->device_count <= FEW_DEVICES : !has_found(s)))
-        TY_TRY(search_candidates(s, can_divide && options->pipeline_stages == 0, error));
+        TY_TRY(search_candidates(s, can_divide, error));
     if (s->is_beside)
         return TY_OK;
     /* If the usual micro-batches do not fit, tries smaller ones, then other dimensions; else
@@ -738,17 +739,18 @@ static ty_status search_set(search *s, search_question *q, ty_error *error)
         ty_candidates_drop(&s->list); /* enumerates all of them again, and smaller ones */
         TY_TRY(search_candidates(s, false, error));
     }
-    if (is_open && !has_found(s) && !has_layouts && options->pinned != TY_PIN_ALL &&
-        !q->has_fixed_replicas && !options->fix_schedule)
+    if (is_open && !has_found(s) && !has_layouts &&
+        (pins->axes & TY_AXES_OF_DIMENSIONS) != TY_AXES_OF_DIMENSIONS && !q->has_fixed_replicas &&
+        !ty_is_pinned(pins, TY_AXIS(SCHEDULE)))
         TY_TRY(search_more(s, q, error));
     /* Not if the model fits one device in the fastest plan. */
     const candidate *best = s->list.items;
     if (is_open && !has_layouts && !q->has_fixed_replicas &&
         !(s->list.count > 0 && order_of(best) <= 1 && best->division->stage_count == 1 &&
           best->dimensions.zero == 0 && best->dimensions.recompute == TY_RECOMPUTE_NONE) &&
-        (options->pinned & (TY_PIN_TENSOR | TY_PIN_CONTEXT | TY_PIN_EXPERT)) == 0)
+        !ty_is_pinned(pins, TY_AXES_OF_RANKS))
         TY_TRY(search_parallelism(s, q, error));
-    if (!q->has_fixed_replicas || options->data_parallel > 0)
+    if (!q->has_fixed_replicas || ty_is_pinned(pins, TY_AXIS(DP)))
         TY_TRY(search_tables(s, error));
     if (is_open && !has_found(s) && s->list.count == 0) {
         q->ignore_memory = true;
@@ -923,17 +925,16 @@ enum { NO_DIVISION, NO_PIPELINE, ONE_STAGE, NARROWINGS = ONE_STAGE + 4 };
  * @return whether the requested options allow it */
 static bool leave_out(const ty_plan_options *asked, uint32_t what, ty_plan_options *out)
 {
-    const uint32_t parallel = (uint32_t)TY_PIN_TENSOR | TY_PIN_CONTEXT | TY_PIN_EXPERT;
-
     *out = *asked;
-    if (what >= ONE_STAGE)
-        return (asked->pinned & TY_PIN_VIRTUAL_STAGES) == 0 && !asked->fix_schedule;
-    if (asked->pipeline_stages > 0 || asked->data_parallel > 0 || asked->replicas != NULL ||
-        asked->fix_schedule || (asked->pinned & TY_PIN_VIRTUAL_STAGES) != 0 ||
-        (what == NO_DIVISION && (asked->pinned & (parallel | TY_PIN_SEQUENCE)) != 0))
+    if (ty_is_pinned(&asked->pins, TY_AXIS(VPP) | TY_AXIS(SCHEDULE)))
         return false;
-    out->pipeline_stages = 1;
-    out->pinned |= what == NO_DIVISION ? parallel : 0;
+    if (what >= ONE_STAGE)
+        return true;
+    if (ty_is_pinned(&asked->pins, TY_AXIS(PP) | TY_AXIS(DP) | TY_AXIS(REPLICAS)) ||
+        (what == NO_DIVISION && ty_is_pinned(&asked->pins, TY_AXES_OF_RANKS | TY_AXIS(SP))))
+        return false;
+    ty_pin(&out->pins, TY_AXIS_PP, 1);
+    out->pins.axes |= what == NO_DIVISION ? TY_AXES_OF_RANKS : 0; /* each of them 1 */
     return true;
 }
 
@@ -967,6 +968,7 @@ static ty_status search_simpler(search *s, search_question *q, ty_error *error)
         if (!leave_out(options, what, &narrow))
             continue;
         q->options = &narrow;
+        q->pins = &narrow.pins;
         q->most_virtual_stages = what >= ONE_STAGE ? 1u << (what - ONE_STAGE) : 0;
         part.list.divisions = s->list.divisions;
         status = ty_search_question_use(q, set, &refusal);
@@ -979,6 +981,7 @@ static ty_status search_simpler(search *s, search_question *q, ty_error *error)
         ty_candidates_drop(&part.list);
         ty_free(part.corrections);
         q->options = options;
+        q->pins = &options->pins;
         q->most_virtual_stages = 0;
         if (status == TY_ENOMEM)
             return ty_fail(error, status, "%s", refusal.message);
@@ -1059,21 +1062,19 @@ static ty_plan_options settled(const ty_workload *workload, const ty_plan_option
 {
     ty_plan_options o = *options;
 
-    if (o.servers == 0 && o.priority != TY_PRIORITY_FRONT &&
+    if (o.pins.servers == 0 && o.pins.priority != TY_PRIORITY_FRONT &&
         workload->learning != TY_LEARNING_REINFORCEMENT)
         return o;
-    if (o.servers > 0 && !o.fix_algorithm) {
-        o.algorithm = TY_PARAMETER_SERVER;
-        o.fix_algorithm = true;
-    }
-    if (o.priority == TY_PRIORITY_FRONT)
-        o.pinned |= TY_PIN_RECOMPUTE;
-    if (o.pipeline_stages == 0 && o.replicas == NULL)
-        o.pipeline_stages = 1;
-    /* CP is never proposed; with one pin less, sets of fewer devices are searched, too. */
-    o.pinned |=
-        TY_PIN_TENSOR | TY_PIN_EXPERT | TY_PIN_SEQUENCE | TY_PIN_ZERO | TY_PIN_VIRTUAL_STAGES;
-    o.pinned &= ~(uint32_t)TY_PIN_CONTEXT;
+    if (o.pins.servers > 0 && !ty_is_pinned(&o.pins, TY_AXIS(ALGORITHM)))
+        ty_pin(&o.pins, TY_AXIS_ALGORITHM, TY_PARAMETER_SERVER);
+    if (!ty_is_pinned(&o.pins, TY_AXIS(PP) | TY_AXIS(REPLICAS)))
+        ty_pin(&o.pins, TY_AXIS_PP, 1);
+    /* Open ones are 0. CP is never proposed; with one pin less, sets of fewer devices are searched,
+     * too. */
+    o.pins.axes |= TY_AXIS(TP) | TY_AXIS(EP) | TY_AXIS(SP) | TY_AXIS(ZERO) | TY_AXIS(VPP) |
+                   (o.pins.priority == TY_PRIORITY_FRONT ? TY_AXIS(RECOMPUTE) : 0);
+    if (o.pins.dimensions.context_parallel <= 1)
+        ty_unpin(&o.pins, TY_AXIS_CP);
     return o;
 }
 

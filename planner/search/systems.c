@@ -167,11 +167,11 @@ const ty_system *ty_system_find(const char *name)
 /* ---- Requested options -------------------------------------------------------------------- */
 
 /* Number of stages that any option fixes; 0: open. */
-static uint32_t stages_asked(const ty_plan_options *o, const ty_stack_use *use, uint32_t devices)
+static uint32_t stages_asked(const ty_pins *o, const ty_stack_use *use, uint32_t devices)
 {
     const uint32_t ranks = ty_dimensions_width(&o->dimensions);
 
-    if (use->stages > 0 || o->data_parallel == 0 || o->replicas != NULL)
+    if (use->stages > 0 || !ty_is_pinned(o, TY_AXIS(DP)) || ty_is_pinned(o, TY_AXIS(REPLICAS)))
         return use->stages;
     return devices / ranks / o->data_parallel;
 }
@@ -207,7 +207,7 @@ static bool has_lossy(const preset *p)
 /* Schedules of one stage: micro-batches whose gradients are accumulated. */
 #define SCHEDULES_OF_ONE_STAGE (ONE(TY_GPIPE) | ONE(TY_ONE_F_ONE_B))
 
-static ty_status check_division(const preset *p, const ty_plan_options *o, const ty_stack_use *use,
+static ty_status check_division(const preset *p, const ty_pins *o, const ty_stack_use *use,
                                 uint32_t devices, ty_error *error)
 {
     const char *name = p->system.name;
@@ -223,7 +223,7 @@ static ty_status check_division(const preset *p, const ty_plan_options *o, const
                        devices, stages);
     if (p->division == PIPELINES && stages == 1)
         return ty_fail(error, TY_EINFEASIBLE, "%s has two stages and more; found 1", name);
-    if (p->division == WHOLE && o->fix_schedule &&
+    if (p->division == WHOLE && ty_is_pinned(o, TY_AXIS(SCHEDULE)) &&
         !ty_stack_has(SCHEDULES_OF_ONE_STAGE, (int)o->schedule))
         return ty_fail(error, TY_EINFEASIBLE,
                        "%s has no pipelines: gpipe or 1f1b sum the gradients of its micro-batches; "
@@ -235,8 +235,8 @@ static ty_status check_division(const preset *p, const ty_plan_options *o, const
 }
 
 /* Whether the system has all requested options. */
-static ty_status check_asked(const preset *p, const ty_workload *workload, const ty_plan_options *o,
-                             uint32_t devices, ty_error *error)
+static ty_status check_asked(const preset *p, const ty_workload *workload, const ty_pins *o,
+                             bool allow_lossy, uint32_t devices, ty_error *error)
 {
     const char *name = p->system.name;
     ty_stack_use use = ty_stack_use_of(workload, o);
@@ -245,13 +245,15 @@ static ty_status check_asked(const preset *p, const ty_workload *workload, const
 
     if (status != TY_OK)
         return status;
-    if (p->division != WHOLE && o->fix_schedule && use.stages < 2)
+    if (p->division != WHOLE && ty_is_pinned(o, TY_AXIS(SCHEDULE)) && use.stages < 2)
         use.stages = 2; /* a schedule applies to pipelines, also to those of one stage */
     if (ty_stack_plans_check(name, &p->plans, &use, &detail) != TY_OK)
         return ty_fail(error, TY_EINFEASIBLE, "%s", detail.message);
-    if (o->fix_algorithm && (status = check_algorithm(p, o->algorithm, error)) != TY_OK)
+    if (ty_is_pinned(o, TY_AXIS(ALGORITHM)) &&
+        (status = check_algorithm(p, o->algorithm, error)) != TY_OK)
         return status;
-    if (o->bucket_bytes > 0 && p->only_buckets != NULL && o->bucket_bytes != p->bucket_bytes[0])
+    if (ty_is_pinned(o, TY_AXIS(BUCKET)) && p->only_buckets != NULL && !o->fit_buckets &&
+        o->bucket_bytes != p->bucket_bytes[0])
         return ty_fail(error, TY_EINFEASIBLE, "%s %s; found buckets of %llu bytes", name,
                        p->only_buckets, (unsigned long long)o->bucket_bytes);
     if (o->fit_buckets && (p->bucket_bytes[0] > 0 || !ty_stack_has(p->plans.zero_levels, 0)))
@@ -264,17 +266,17 @@ static ty_status check_asked(const preset *p, const ty_workload *workload, const
         !ty_stack_has(p->plans.compressions, TY_COMPRESSION_ROWS))
         return ty_fail(error, TY_EINFEASIBLE,
                        "%s sends no embeddings as rows; found embeddings shorter", name);
-    if (o->layers != NULL && p->division == LAYOUTS)
+    if (ty_is_pinned(o, TY_AXIS(LAYERS)) && p->division == LAYOUTS)
         return ty_fail(error, TY_EINFEASIBLE,
                        "%s divides blocks equally; found layers of each stage", name);
-    if (o->cycle_s > 0 && !(p->cycles_s[0] > 0))
+    if (ty_is_pinned(o, TY_AXIS(CYCLE)) && !(p->cycles_s[0] > 0))
         return ty_fail(error, TY_EINFEASIBLE,
                        "%s exchanges what is ready and has no cycle; found one of %g s", name,
                        o->cycle_s);
     if (!p->has_servers && o->servers > 0)
         return ty_fail(error, TY_EINFEASIBLE, "%s has no servers of gradients; found %u", name,
                        o->servers);
-    if (!p->has_servers && o->fix_shard)
+    if (!p->has_servers && ty_is_pinned(o, TY_AXIS(SHARD)))
         return ty_fail(error, TY_EINFEASIBLE,
                        "%s has no servers of gradients; found them divided by %s", name,
                        ty_server_shard_name(o->shard));
@@ -286,7 +288,7 @@ static ty_status check_asked(const preset *p, const ty_workload *workload, const
         return ty_fail(error, TY_EINFEASIBLE,
                        "%s has all tables on each device; found them divided by %s", name,
                        ty_table_shard_name(o->dimensions.table_shard));
-    if (o->allow_lossy && !has_lossy(p))
+    if (allow_lossy && !has_lossy(p))
         return ty_fail(error, TY_EINFEASIBLE,
                        "%s has no compressor that changes convergence; found lossy ones allowed",
                        name);
@@ -337,8 +339,8 @@ static ty_status remember(trial *t, const ty_plan_options *options, const ty_pla
         t->made_room = room;
     }
     ty_text_add(&name, plan->candidates[0].name);
-    if (options->fix_algorithm)
-        ty_text_addf(&name, ", %s", ty_algorithm_name(options->algorithm));
+    if (ty_is_pinned(&options->pins, TY_AXIS(ALGORITHM)))
+        ty_text_addf(&name, ", %s", ty_algorithm_name(options->pins.algorithm));
     TY_TRY(ty_text_take(&name, &made.name, error));
     made.reason = ty_strdup(s->limited_by);
     made.fix = ty_strdup(fix);
@@ -355,7 +357,7 @@ static ty_status remember(trial *t, const ty_plan_options *options, const ty_pla
 
 static ty_status try_choice(trial *t, const ty_plan_options *options, ty_error *error)
 {
-    const ty_stack_use use = ty_stack_use_of(t->workload, options);
+    const ty_stack_use use = ty_stack_use_of(t->workload, &options->pins);
     ty_plan *plan = NULL;
     ty_error detail = {0};
     ty_status status = ty_stack_check(t->stack, &use, &detail);
@@ -387,24 +389,24 @@ static ty_status try_choice(trial *t, const ty_plan_options *options, ty_error *
 static ty_status try_divisions(trial *t, ty_plan_options *options, ty_error *error)
 {
     const division_rule rule = t->preset->division;
-    const uint32_t asked = options->pipeline_stages;
+    const ty_pins asked = options->pins;
     const uint32_t most = t->devices < TY_MAX_STAGES ? t->devices : TY_MAX_STAGES;
     ty_status status = TY_OK;
 
-    if (rule == WHOLE && options->replicas == NULL)
-        options->pipeline_stages = 1;
-    if (rule != PIPELINES || asked > 0 || options->replicas != NULL) {
+    if (rule == WHOLE && !ty_is_pinned(&asked, TY_AXIS(REPLICAS)))
+        ty_pin(&options->pins, TY_AXIS_PP, 1);
+    if (rule != PIPELINES || ty_is_pinned(&asked, TY_AXIS(PP) | TY_AXIS(REPLICAS))) {
         status = try_choice(t, options, error);
-        options->pipeline_stages = asked;
+        options->pins = asked;
         return status;
     }
     for (uint32_t stages = most; status == TY_OK && stages >= 2; stages--)
         if (t->devices % stages == 0 &&
-            (options->data_parallel == 0 || options->data_parallel * stages == t->devices)) {
-            options->pipeline_stages = stages;
+            (!ty_is_pinned(&asked, TY_AXIS(DP)) || asked.data_parallel * stages == t->devices)) {
+            ty_pin(&options->pins, TY_AXIS_PP, stages);
             status = try_choice(t, options, error);
         }
-    options->pipeline_stages = asked;
+    options->pins = asked;
     return status;
 }
 
@@ -412,15 +414,14 @@ static ty_status try_zero(trial *t, ty_plan_options *options, ty_error *error)
 {
     ty_status status = TY_OK;
 
-    if ((options->pinned & TY_PIN_ZERO) != 0 || t->preset->division == LAYOUTS)
+    if (ty_is_pinned(&options->pins, TY_AXIS(ZERO)) || t->preset->division == LAYOUTS)
         return try_divisions(t, options, error);
-    options->pinned |= TY_PIN_ZERO;
     for (uint32_t level = 0; status == TY_OK && level <= 3; level++)
         if (ty_stack_has(t->preset->plans.zero_levels, (int)level)) {
-            options->dimensions.zero = level;
+            ty_pin(&options->pins, TY_AXIS_ZERO, level);
             status = try_divisions(t, options, error);
         }
-    options->pinned &= ~(uint32_t)TY_PIN_ZERO;
+    ty_unpin(&options->pins, TY_AXIS_ZERO);
     return status;
 }
 
@@ -429,33 +430,36 @@ static ty_status try_buckets(trial *t, ty_plan_options *options, ty_error *error
     const uint64_t *bytes = t->preset->bucket_bytes;
     ty_status status = TY_OK;
 
-    if (options->bucket_bytes > 0 || options->fit_buckets)
+    if (ty_is_pinned(&options->pins, TY_AXIS(BUCKET)))
         return try_zero(t, options, error);
     for (size_t b = 0; status == TY_OK && b < sizeof t->preset->bucket_bytes / sizeof *bytes; b++) {
         if (b > 0 && bytes[b] == 0)
             break;
-        options->bucket_bytes = bytes[b];
+        if (bytes[b] > 0)
+            ty_pin(&options->pins, TY_AXIS_BUCKET, bytes[b]);
         status = try_zero(t, options, error);
     }
-    options->bucket_bytes = 0;
+    ty_unpin(&options->pins, TY_AXIS_BUCKET);
     return status;
 }
 
 static ty_status try_cycles(trial *t, ty_plan_options *options, ty_error *error)
 {
     const double *cycles_s = t->preset->cycles_s;
-    const double asked_s = options->cycle_s;
+    const ty_pins asked = options->pins;
+    const bool is_asked = ty_is_pinned(&asked, TY_AXIS(CYCLE));
     ty_status status = TY_OK;
 
     if (!(cycles_s[0] > 0) || !(t->stack->exchange_cycle_s > 0))
         return try_buckets(t, options, error);
     for (size_t c = 0; status == TY_OK && c < sizeof t->preset->cycles_s / sizeof *cycles_s; c++) {
-        if (!(cycles_s[c] > 0) || (asked_s > 0 && c > 0))
+        if (!(cycles_s[c] > 0) || (is_asked && c > 0))
             break;
-        options->cycle_s = asked_s > 0 ? asked_s : cycles_s[c];
+        options->pins.axes |= TY_AXIS(CYCLE);
+        options->pins.cycle_s = is_asked ? asked.cycle_s : cycles_s[c];
         status = try_buckets(t, options, error);
     }
-    options->cycle_s = asked_s;
+    options->pins = asked;
     return status;
 }
 
@@ -464,15 +468,16 @@ static ty_status try_algorithms(trial *t, ty_plan_options *options, ty_error *er
     const int *algorithms = t->preset->algorithms;
     ty_status status = TY_OK;
 
-    if (options->fix_algorithm)
+    if (ty_is_pinned(&options->pins, TY_AXIS(ALGORITHM)))
         return try_cycles(t, options, error);
     for (size_t a = 0; status == TY_OK && a < 2; a++) {
         if (a > 0 && algorithms[a] < 0)
             break;
-        options->fix_algorithm = algorithms[a] >= 0;
-        options->algorithm = algorithms[a] >= 0 ? (ty_algorithm)algorithms[a] : TY_RING;
+        if (algorithms[a] >= 0)
+            ty_pin(&options->pins, TY_AXIS_ALGORITHM, (uint64_t)algorithms[a]);
         status = try_cycles(t, options, error);
     }
+    ty_unpin(&options->pins, TY_AXIS_ALGORITHM);
     return status;
 }
 
@@ -500,10 +505,11 @@ static ty_status try_dedicated(trial *t, ty_plan_options *options, ty_error *err
     scout.made = NULL;
     scout.made_count = scout.made_room = 0;
     scout.refusal = (ty_error){0};
-    options->may_idle = options->devices == 0; /* a batch may divide by fewer only */
+    options->may_idle =
+        !ty_is_pinned(&options->pins, TY_AXIS(DEVICES)); /* a batch may divide by fewer only */
     options->simulate_top = 0;
     for (uint32_t n = 1; status == TY_OK && n <= hosts / 2; n = next_servers(n)) {
-        options->servers = n;
+        ty_pin(&options->pins, TY_AXIS_SERVERS, n);
         status = try_algorithms(simulate_top > 0 ? &scout : t, options, error);
         if (status == TY_OK && scout.best != NULL &&
             ty_plan_summary(scout.best)->step_time_s < best_s) {
@@ -512,10 +518,10 @@ static ty_status try_dedicated(trial *t, ty_plan_options *options, ty_error *err
         }
     }
     options->simulate_top = simulate_top;
-    options->servers = best;
+    ty_pin(&options->pins, TY_AXIS_SERVERS, best);
     if (status == TY_OK && best > 0)
         status = try_algorithms(t, options, error);
-    options->servers = 0;
+    ty_unpin(&options->pins, TY_AXIS_SERVERS);
     options->may_idle = may_idle;
     trial_clear(&scout);
     return status;
@@ -526,14 +532,15 @@ static ty_status try_servers(trial *t, ty_plan_options *options, ty_error *error
 {
     ty_status status = TY_OK;
 
-    if (!t->preset->has_servers || options->fix_servers) {
+    if (!t->preset->has_servers || ty_is_pinned(&options->pins, TY_AXIS(SERVERS))) {
         const bool may_idle = options->may_idle;
-        options->may_idle = may_idle || (options->servers > 0 && options->devices == 0);
+        options->may_idle = may_idle || (options->pins.servers > 0 &&
+                                         !ty_is_pinned(&options->pins, TY_AXIS(DEVICES)));
         status = try_algorithms(t, options, error);
         options->may_idle = may_idle;
         return status;
     }
-    if (!options->fix_shard)
+    if (!ty_is_pinned(&options->pins, TY_AXIS(SHARD)))
         status = try_algorithms(t, options, error);
     if (status == TY_OK)
         status = try_dedicated(t, options, error);
@@ -543,30 +550,28 @@ static ty_status try_servers(trial *t, ty_plan_options *options, ty_error *error
 /* The system's defaults for options that are not requested. */
 static void settle(const preset *p, const ty_workload *workload, ty_plan_options *o)
 {
-    const ty_stack_use use = ty_stack_use_of(workload, o);
+    const ty_stack_use use = ty_stack_use_of(workload, &o->pins);
 
     o->layouts_only = p->division == LAYOUTS;
     /* "4,4" as two stages of four replicas, for layouts, which have only equal ones. */
-    if (o->layouts_only && o->replicas != NULL) {
-        o->pipeline_stages = use.stages;
-        o->data_parallel = (uint32_t)strtoul(o->replicas, NULL, 10);
-        o->replicas = NULL;
+    if (o->layouts_only && ty_is_pinned(&o->pins, TY_AXIS(REPLICAS))) {
+        ty_pin(&o->pins, TY_AXIS_PP, use.stages);
+        ty_pin(&o->pins, TY_AXIS_DP, o->pins.replicas.numbers[0]);
+        ty_unpin(&o->pins, TY_AXIS_REPLICAS);
     }
     if (!o->layouts_only) {
-        if ((o->pinned & TY_PIN_RECOMPUTE) == 0) {
-            o->dimensions.recompute = p->recompute;
-            o->dimensions.recompute_blocks = p->recompute == TY_RECOMPUTE_FULL;
+        if (!ty_is_pinned(&o->pins, TY_AXIS(RECOMPUTE))) {
+            ty_pin(&o->pins, TY_AXIS_RECOMPUTE, p->recompute);
+            o->pins.dimensions.recompute_blocks = p->recompute == TY_RECOMPUTE_FULL;
         }
-        o->pinned |= (uint32_t)TY_PIN_ALL & ~(uint32_t)TY_PIN_ZERO;
+        o->pins.axes |= TY_AXES_OF_DIMENSIONS & ~TY_AXIS(ZERO);
     }
     for (int s = 0; s < TY_SCHEDULE_COUNT; s++)
-        if (!o->fix_schedule && p->plans.schedules == ONE(s)) {
-            o->fix_schedule = true;
-            o->schedule = (ty_schedule)s;
-        }
-    if (!o->fix_compression && !o->allow_lossy && p->compression >= 0) {
-        o->fix_compression = true;
-        o->compression = (ty_compression){.kind = (ty_compression_kind)p->compression};
+        if (!ty_is_pinned(&o->pins, TY_AXIS(SCHEDULE)) && p->plans.schedules == ONE(s))
+            ty_pin(&o->pins, TY_AXIS_SCHEDULE, (uint64_t)s);
+    if (!ty_is_pinned(&o->pins, TY_AXIS(COMPRESSION)) && !o->allow_lossy && p->compression >= 0) {
+        o->pins.axes |= TY_AXIS(COMPRESSION);
+        o->pins.compression = (ty_compression){.kind = (ty_compression_kind)p->compression};
     }
 }
 
@@ -689,18 +694,20 @@ ty_status ty_plan_system(const ty_system *system, const ty_workload *workload,
                .workload = workload,
                .cluster = cluster,
                .profile = profile,
-               .devices =
-                   options->devices > 0 ? options->devices : ty_cluster_device_count(cluster)};
+               .devices = ty_is_pinned(&options->pins, TY_AXIS(DEVICES))
+                              ? options->pins.devices
+                              : ty_cluster_device_count(cluster)};
     ty_status status = TY_OK;
 
-    TY_CHECK(check_asked(p, workload, options, t.devices, error), status, done);
+    TY_CHECK(check_asked(p, workload, &options->pins, options->allow_lossy, t.devices, error),
+             status, done);
     if (options->stack != NULL)
         TY_CHECK(ty_stack_copy(options->stack, &stack, error), status, done);
     else
         TY_CHECK(ty_system_open_stack(system, workload, cluster, profile, options, &stack, error),
                  status, done);
     TY_CHECK(ty_stack_copy(stack, &narrowed, error), status, done);
-    o.fix_actors = true; /* they have none */
+    ty_pin(&o.pins, TY_AXIS_ACTORS, 0); /* they have none */
     narrowed->plans = plans_of_both(&stack->plans, &p->plans);
     t.stack = stack;
     o.stack = t.narrowed = narrowed;

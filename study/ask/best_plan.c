@@ -138,9 +138,9 @@ static ty_status try_batch(const ty_question_inputs *q, const ty_plan_options *h
 
     with_batch.global_batch = batch;
     status = try_plan(q, &with_batch, task, objective, best, &best->refusal, error);
-    if (status != TY_OK || how->fix_staleness)
+    if (status != TY_OK || ty_is_pinned(&how->pins, TY_AXIS(STALENESS)))
         return status;
-    with_batch.staleness = 1;
+    ty_pin(&with_batch.pins, TY_AXIS_STALENESS, 1);
     return try_plan(q, &with_batch, task, objective, best, &ignored, error);
 }
 
@@ -263,12 +263,11 @@ ty_status ty_question_check(const ty_question *question, const ty_question_input
     ty_convergence *task = NULL;
     ty_plan_options options;
     ty_deployment deployment;
-    ty_fix_texts texts = {0};
     ty_status status = TY_OK;
 
     TY_CHECK(read_way(question, &objective, &system, error), status, done);
     TY_CHECK(ty_question_deploy(question, q, &deployment, error), status, done);
-    TY_CHECK(ty_plan_options_of(question, q, &texts, &options, error), status, done);
+    TY_CHECK(ty_plan_options_of(question, q, &options, error), status, done);
     if (objective != TY_THROUGHPUT)
         TY_CHECK(objective_task(question, q->workload, objective, &task, error), status, done);
     else if (question->task != NULL)
@@ -278,7 +277,6 @@ ty_status ty_question_check(const ty_question *question, const ty_question_input
         status = ty_plan_search_check(q->workload, q->cluster, q->profile, &options, error);
 done:
     ty_convergence_free(task);
-    ty_fix_texts_clear(&texts);
     return status;
 }
 
@@ -362,15 +360,12 @@ static ty_status put_beside(const ty_question *question, const ty_question_input
                             ty_error *error)
 {
     ty_question own = *question;
-    ty_plan_options words = ty_plan_options_default();
-    ty_fix_texts texts = {0};
+    ty_pins pins = {0};
     ty_plan *other = NULL;
     ty_error why = {0};
     const char *reason;
-    ty_status status =
-        ty_fix_read(fix, ty_cluster_device_count(inputs->cluster), &texts, &words, &why);
+    ty_status status = ty_pins_read(fix, ty_cluster_device_count(inputs->cluster), &pins, &why);
 
-    ty_fix_texts_clear(&texts);
     if (status != TY_OK)
         return ty_fail(error, status, "--against \"%s\": %s", fix, why.message);
     own.fix = fix;
@@ -423,13 +418,12 @@ ty_status ty_question_plan(const ty_question *question, const ty_question_inputs
 {
     ty_status status = TY_OK;
     ty_plan_options how;
-    ty_fix_texts texts = {0};
     ty_deployment deployment = {0};
     ty_plan *plan = NULL;
     double samples;
 
     TY_CHECK(ty_question_deploy(question, inputs, &deployment, error), status, done);
-    TY_CHECK(ty_plan_options_of(question, inputs, &texts, &how, error), status, done);
+    TY_CHECK(ty_plan_options_of(question, inputs, &how, error), status, done);
     TY_CHECK(ty_cost_question_check(&question->cost, error), status, done);
     TY_CHECK(
         ty_cost_question_samples(&question->cost, inputs->workload, &how.input, 1, &samples, error),
@@ -464,6 +458,5 @@ ty_status ty_question_plan(const ty_question *question, const ty_question_inputs
     plan = NULL; /* ownership moved */
 done:
     ty_plan_free(plan);
-    ty_fix_texts_clear(&texts);
     return status;
 }

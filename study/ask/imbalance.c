@@ -61,8 +61,9 @@ static uint32_t largest_divisor(uint32_t number, uint32_t most)
 static ty_status try_batches(imbalance_search *u, ty_imbalance *out, ty_error *error)
 {
     const uint32_t batch = u->plan->global_batch;
-    const uint32_t devices =
-        u->how.devices > 0 ? u->how.devices : ty_cluster_device_count(u->inputs->cluster);
+    const uint32_t devices = ty_is_pinned(&u->how.pins, TY_AXIS(DEVICES))
+                                 ? u->how.pins.devices
+                                 : ty_cluster_device_count(u->inputs->cluster);
     ty_plan_options how = u->how;
     uint32_t near[4], near_count = 0;
     double best = 0;
@@ -152,7 +153,8 @@ static ty_status try_blocks(imbalance_search *u, ty_imbalance *out, ty_error *er
     if (found.lost_share <= TY_UNEVEN_SHARE)
         return TY_OK;
     /* The search has tried every number of stages, unless one is pinned. */
-    if (how.pipeline_stages > 0 && ty_plan_virtual_stages(u->plan) == 1 && how.replicas == NULL) {
+    if (ty_is_pinned(&how.pins, TY_AXIS(PP)) && ty_plan_virtual_stages(u->plan) == 1 &&
+        !ty_is_pinned(&how.pins, TY_AXIS(REPLICAS))) {
         near[0] = largest_divisor(found.count, stages);
         near[0] = 2 * near[0] > stages ? near[0] : 0;
         for (uint32_t n = stages + 1; n <= found.count && n < 2 * stages && near[1] == 0; n++)
@@ -160,7 +162,7 @@ static ty_status try_blocks(imbalance_search *u, ty_imbalance *out, ty_error *er
     }
     for (int side = 0; side < 2; side++) {
         double samples_per_s = 0;
-        how.pipeline_stages = near[side];
+        ty_pin(&how.pins, TY_AXIS_PP, near[side]);
         if (near[side] > 0)
             TY_TRY(ask(u, &how, &samples_per_s, error));
         if (samples_per_s <= u->plan->prediction.samples_per_s)
@@ -177,14 +179,13 @@ ty_status ty_question_imbalance(const ty_question *question, const ty_question_i
 {
     imbalance_search u = {.question = question, .inputs = inputs, .plan = plan};
     ty_objective objective = TY_THROUGHPUT;
-    ty_fix_texts texts = {0};
     ty_status status = TY_OK;
 
     TY_CHECK(ty_objective_find(question->objective, &objective, error), status, done);
     if (objective != TY_THROUGHPUT ||
         ty_cluster_device_count(inputs->cluster) > TY_MOST_DEVICES_FOR_UNEVEN)
         goto done;
-    TY_CHECK(ty_plan_options_of(question, inputs, &texts, &u.how, error), status, done);
+    TY_CHECK(ty_plan_options_of(question, inputs, &u.how, error), status, done);
     if (watch != NULL) {
         u.how.should_stop = watch->should_stop;
         u.how.stop_context = watch->context;
@@ -192,7 +193,6 @@ ty_status ty_question_imbalance(const ty_question *question, const ty_question_i
     TY_CHECK(try_batches(&u, &plan->uneven[TY_UNEVEN_BATCH], error), status, done);
     TY_CHECK(try_blocks(&u, &plan->uneven[TY_UNEVEN_BLOCKS], error), status, done);
 done:
-    ty_fix_texts_clear(&texts);
     /* Keeps the results so far. */
     return status == TY_EINTERRUPTED ? TY_OK : status;
 }

@@ -145,7 +145,7 @@ static ty_status pins_of(const ty_question *question, const ty_phase *phase, con
 
     if (phase->fix != NULL)
         ty_text_add(pins, phase->fix);
-    for (uint32_t i = 0; (key = ty_fix_key_at(i)) != NULL; i++) {
+    for (uint32_t i = 0; (key = ty_axis_name(i)) != NULL; i++) {
         bool is_carried = ty_plan_state_is_of_ranks(first);
         for (const char *const *c = carried; *c != NULL; c++)
             is_carried = is_carried || strcmp(*c, key) == 0;

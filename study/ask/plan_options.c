@@ -42,8 +42,9 @@ ty_status ty_question_memory_reserve(const ty_question *question, double *out, t
 static ty_status check_schedule(const ty_question *question, const ty_workload *workload,
                                 const ty_plan_options *o, ty_error *error)
 {
-    const bool is_said = o->pipeline_stages > 0 || o->replicas != NULL || o->layers != NULL;
-    const bool needs_several = o->fix_schedule && ty_schedule_at(o->schedule)->needs_pipeline;
+    const bool is_said = ty_is_pinned(&o->pins, TY_AXIS(PP) | TY_AXIS(REPLICAS) | TY_AXIS(LAYERS));
+    const bool needs_several = ty_is_pinned(&o->pins, TY_AXIS(SCHEDULE)) &&
+                               ty_schedule_at(o->pins.schedule)->needs_pipeline;
 
     if (question->system != NULL || !needs_several || is_said ||
         workload->learning == TY_LEARNING_REINFORCEMENT) /* refused below with all others */
@@ -52,11 +53,11 @@ static ty_status check_schedule(const ty_question *question, const ty_workload *
         error, TY_EINVAL,
         "--fix schedule=%s: needs a pipeline. Add pp=2 or more, or layers or replicas of "
         "several stages",
-        ty_schedule_name(o->schedule));
+        ty_schedule_name(o->pins.schedule));
 }
 
 ty_status ty_plan_options_of(const ty_question *question, const ty_question_inputs *inputs,
-                             ty_fix_texts *texts, ty_plan_options *out, ty_error *error)
+                             ty_plan_options *out, ty_error *error)
 {
     *out = ty_plan_options_default();
     out->stack = inputs->stack;
@@ -69,13 +70,13 @@ ty_status ty_plan_options_of(const ty_question *question, const ty_question_inpu
     /* Systems have no simpler alternatives. */
     out->tolerance = question->is_fastest || question->system != NULL ? 0 : TY_USUAL_TOLERANCE;
     if (question->fix != NULL)
-        TY_TRY(ty_fix_read(question->fix, ty_cluster_device_count(inputs->cluster), texts, out,
-                           error));
+        TY_TRY(ty_pins_read(question->fix, ty_cluster_device_count(inputs->cluster), &out->pins,
+                            error));
     TY_TRY(check_schedule(question, inputs->workload, out, error));
     /* A question that pins the layout of the devices uses all of them; systems use all given
      * devices. */
-    out->may_idle = question->system == NULL && out->pipeline_stages == 0 &&
-                    out->data_parallel == 0 && out->replicas == NULL && out->layers == NULL &&
-                    (out->pinned & ((uint32_t)TY_PIN_TENSOR | TY_PIN_CONTEXT | TY_PIN_EXPERT)) == 0;
+    out->may_idle = question->system == NULL &&
+                    !ty_is_pinned(&out->pins, TY_AXES_OF_RANKS | TY_AXIS(PP) | TY_AXIS(DP) |
+                                                  TY_AXIS(REPLICAS) | TY_AXIS(LAYERS));
     return TY_OK;
 }

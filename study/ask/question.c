@@ -302,20 +302,18 @@ static ty_status open_workload(const ty_question *question, ty_workload **out, t
 static ty_status open_stack(const ty_question *question, ty_question_inputs *q, ty_error *error)
 {
     const ty_system *system = question->system != NULL ? ty_system_find(question->system) : NULL;
-    ty_fix_texts texts = {0};
     ty_plan_options options;
     ty_status status;
 
     if (question->stack != NULL)
         return ty_stack_open(question->stack, &q->stack, error);
-    status = ty_plan_options_of(question, q, &texts, &options, error);
+    status = ty_plan_options_of(question, q, &options, error);
     if (status == TY_OK && system != NULL)
         status = ty_system_open_stack(system, q->workload, q->cluster, q->profile, &options,
                                       &q->stack, error);
     else if (status == TY_OK)
         status =
             ty_stack_open_default(q->workload, q->cluster, q->profile, &options, &q->stack, error);
-    ty_fix_texts_clear(&texts);
     return status;
 }
 

@@ -8,10 +8,9 @@
 #include "ty_study.h"
 
 /** Planner options for `fix` and the rest of a question. TY_EINVAL names the key.
- * @param texts gets storage that must outlive the options */
+ * The question's texts must outlive the options. */
 ty_status ty_plan_options_of(const ty_question *question, const ty_question_inputs *inputs,
-                             ty_fix_texts *texts, ty_plan_options *out,
-                             ty_error *error) TY_MUST_CHECK;
+                             ty_plan_options *out, ty_error *error) TY_MUST_CHECK;
 
 /** The variant within the question's budget; bits 0 for a question without one.
  * @return as ty_budget_open and ty_deploy */

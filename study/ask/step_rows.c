@@ -42,7 +42,7 @@ static bool is_column(const char *name)
     for (size_t i = 0; i < WORD_COUNT; i++)
         if (strcmp(words[i], name) == 0)
             return true;
-    return unit_of(name) >= 0 || ty_fix_key_is_known(name);
+    return unit_of(name) >= 0 || ty_axis_find(name) != TY_AXIS_COUNT;
 }
 
 /* ---- Figures --------------------------------------------------------------------------------- */

@@ -327,7 +327,7 @@ ty_status ty_vary_set(ty_vary_point *point, const char *key, const char *value, 
         TY_TRY(append(point, &q->input, ",", key + 6, value, error));
         return ty_input_read(q->input, &ignored, error);
     }
-    if (ty_fix_key_is_known(key))
+    if (ty_axis_find(key) != TY_AXIS_COUNT)
         return append(point, &q->fix, ",", key, value, error);
     return fail_unknown(key, error);
 }

@@ -2,6 +2,7 @@
  * Plans with a flush train as one rank does; those without one, or with stale gradients, train as
  * an emulation of their staleness. The quick form runs one plan of each strategy, on three devices
  * with one model only; on four devices every second or third pair of schedule and layout. */
+#include "../pin.h"
 #include "../quick.h"
 #include "candidate.h"
 #include "emulation.h"
@@ -299,16 +300,12 @@ static void check_dimensions(trial *t, const ty_cluster *cluster, ty_schedule sc
     for (int c = 0; c < (t->is_all && !t->subject->has_rows ? COMPRESSIONS : 1); c++) {
         ty_plan_options options = ty_plan_options_default();
         options.global_batch = t->subject->global_batch;
-        options.fix_schedule = true;
-        options.schedule = schedule;
-        options.pinned = TY_PIN_ALL;
-        options.dimensions = *divided;
-        options.staleness = staleness;
-        options.fix_compression = true;
-        options.compression =
+        pin(&options.pins, "schedule=%s,staleness=%u,algorithm=%s", ty_schedule_name(schedule),
+            staleness, c % 2 == 0 ? "ring" : "tree");
+        options.pins.axes |= TY_AXES_OF_DIMENSIONS | TY_AXIS(COMPRESSION);
+        options.pins.dimensions = *divided;
+        options.pins.compression =
             t->subject->has_rows ? (ty_compression){.kind = TY_COMPRESSION_ROWS} : compressions[c];
-        options.fix_algorithm = true;
-        options.algorithm = c % 2 == 0 ? TY_RING : TY_TREE;
         options.seed = 42;
         check_question(t, cluster, &options, compression_tolerances[c]);
     }

@@ -1,6 +1,7 @@
 /* Plans replayed without devices: workloads of opaque layers, schedules, compressors and shards
  * that no other backend here supports together. Messages match the program byte for byte. Times of
  * instructions are checked as lower bounds only. */
+#include "../pin.h"
 #include "interpreter_state.h"
 #include "plans.h"
 #include "rank_threads.h"
@@ -473,10 +474,9 @@ static ty_plan *plan_of_ranks(const tp_shape *shape)
     ty_error error = {0};
 
     options.global_batch = 16;
-    options.micro_batch_size = 4;
-    options.pipeline_stages = shape->stages;
-    options.pinned = TY_PIN_ALL;
-    options.dimensions = shape->dimensions;
+    pin(&options.pins, "pp=%u,micro_batch=4", shape->stages);
+    options.pins.axes |= TY_AXES_OF_DIMENSIONS;
+    options.pins.dimensions = shape->dimensions;
     if (shape->element_bytes > 0)
         ty_workload_set_precision(workload, TY_PRECISION_BF16);
     cr_assert_eq(ty_cluster_open("1x dgx-h100", NULL, &cluster, &error), TY_OK, "%s",

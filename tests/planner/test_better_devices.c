@@ -1,6 +1,7 @@
 /* A better device is never slower. For two hosts of the catalogue, the first at least as good as
  * the second in every figure, no framework makes a kernel, a collective or a step longer on the
  * first. */
+#include "../pin.h"
 #include "../quick.h"
 #include "cost/kernels.h"
 #include "ty_base.h"
@@ -431,11 +432,10 @@ static bool compare_plan(uint64_t seed, uint32_t (*pairs)[2], uint32_t pair_coun
     options.stack = stack;
     options.answer_alone = true;
     options.global_batch = ty_cluster_device_count(worse) << pick(&state, 3);
-    options.micro_batch_size = 1;
-    options.pinned = TY_PIN_ALL;
-    options.dimensions.tensor_parallel = 1u << pick(&state, 3);
-    options.dimensions.zero = pick(&state, 4);
-    options.pipeline_stages = 1u << pick(&state, 2);
+    options.pins.axes |= TY_AXES_OF_DIMENSIONS;
+    pin(&options.pins, "micro_batch=1,tp=%u", 1u << pick(&state, 3));
+    pin(&options.pins, "zero=%u", pick(&state, 4));
+    pin(&options.pins, "pp=%u", 1u << pick(&state, 2));
     is_planned = ty_plan_search(workload, worse, NULL, &options, &plan, NULL) == TY_OK;
     if (is_planned) {
         double worse_s, better_s;

@@ -1,4 +1,5 @@
 /* ty_buckets_choose against all possible boundaries. */
+#include "../pin.h"
 #include "ty_base.h"
 #include "ty_planner.h"
 
@@ -146,9 +147,7 @@ Test(buckets, are_fitted_where_the_exchange_shows)
     double fitted_s = HUGE_VAL, others_s = HUGE_VAL;
     ty_error error = {0};
 
-    options.pipeline_stages = 1;
-    options.fix_compression = true;
-    options.micro_batch_size = 16;
+    pin(&options.pins, "pp=1,compression=none,micro_batch=16");
     cr_assert_eq(ty_workload_open("vgg16", &vgg, &error), TY_OK, "%s", error.message);
     cr_assert_eq(ty_cluster_open("4x p100-server", NULL, &cluster, &error), TY_OK, "%s",
                  error.message);

@@ -1,5 +1,6 @@
 /* Coordination time of a framework before a collective or a step can begin: the terms of
  * ty_stack.h, equal in the estimate and in the simulator. */
+#include "../pin.h"
 #include "ty_planner.h"
 #include "ty_simulate.h"
 
@@ -30,12 +31,8 @@ static times steps_of(const char *cluster_text, const char *stack_text, uint32_t
     cr_assert_eq(ty_stack_open("trainyard", &plain, &error), TY_OK, "%s", error.message);
     cr_assert_eq(ty_stack_open(stack_text, &stack, &error), TY_OK, "%s", error.message);
     how.stack = plain;
-    how.pipeline_stages = 1;
     how.global_batch = devices * 8;
-    how.micro_batch_size = 8;
-    how.bucket_bytes = UINT64_MAX;
-    how.fix_algorithm = how.fix_compression = true;
-    how.algorithm = TY_RING;
+    pin(&how.pins, "pp=1,micro_batch=8,bucket=one,compression=none,algorithm=ring");
     cr_assert_eq(ty_plan_search(workload, cluster, NULL, &how, &plan, &error), TY_OK, "%s",
                  error.message);
     cr_assert_eq(plan->bucket_count, 1);

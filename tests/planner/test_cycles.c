@@ -1,4 +1,5 @@
 /* Gradients fused by a cycle, and the search over cycle, threshold and algorithm. */
+#include "../pin.h"
 #include "ty_planner.h"
 
 #include <criterion/criterion.h>
@@ -52,14 +53,11 @@ Test(cycles, fuse_what_is_ready_in_a_beat)
     scene s = open_scene("2x p100-server", "trainyard");
     uint32_t counts[CYCLES];
 
-    s.how.pipeline_stages = 1;
-    s.how.fix_compression = true;
-    s.how.micro_batch_size = 32;
-    s.how.bucket_bytes = UINT64_MAX;
+    pin(&s.how.pins, "pp=1,compression=none,micro_batch=32,bucket=one");
     for (size_t i = 0; i < CYCLES; i++) {
         ty_plan *plan = NULL;
         ty_error error = {0};
-        s.how.cycle_s = cycles_s[i];
+        pin(&s.how.pins, "cycle=%gs", cycles_s[i]);
         cr_assert_eq(ty_plan_search(s.workload, s.cluster, NULL, &s.how, &plan, &error), TY_OK,
                      "%s", error.message);
         counts[i] = plan->bucket_count;
@@ -71,7 +69,7 @@ Test(cycles, fuse_what_is_ready_in_a_beat)
     cr_expect_eq(counts[CYCLES - 1], 1);
     for (uint64_t enough = (uint64_t)1 << 20; enough <= (uint64_t)1 << 28; enough <<= 4) {
         ty_plan *plan = NULL;
-        s.how.bucket_bytes = enough;
+        ty_pin(&s.how.pins, TY_AXIS_BUCKET, enough);
         cr_assert_eq(ty_plan_search(s.workload, s.cluster, NULL, &s.how, &plan, NULL), TY_OK);
         for (uint32_t b = 0; b + 1 < plan->bucket_count; b++)
             cr_expect_geq(plan->buckets[b].gradient_bytes, enough);
@@ -98,10 +96,10 @@ static void check_choices(const char *stack, const double *cycles_s, uint32_t cy
             for (int hierarchical = 0; hierarchical < 2; hierarchical++) {
                 ty_plan *one;
                 bool is_listed = false;
-                s.how.cycle_s = cycles_s[c];
-                s.how.bucket_bytes = thresholds[t];
-                s.how.fix_algorithm = true;
-                s.how.algorithm = hierarchical ? TY_HIERARCHICAL : TY_AUTOMATIC;
+                if (cycles_s[c] > 0)
+                    pin(&s.how.pins, "cycle=%gs", cycles_s[c]);
+                ty_pin(&s.how.pins, TY_AXIS_BUCKET, thresholds[t]);
+                pin(&s.how.pins, "algorithm=%s", hierarchical ? "hierarchical" : "automatic");
                 one = horovod(&s);
                 least_s = fmin(least_s, one->prediction.step_time_s);
                 for (uint32_t i = 0; i < answer->candidate_count; i++)
@@ -139,7 +137,7 @@ Test(cycles, are_paid_for_where_the_stack_has_one)
     scene s = open_scene("16x p100-server", "horovod");
     ty_plan *plan;
 
-    s.how.cycle_s = 0.007;
+    pin(&s.how.pins, "cycle=7ms");
     plan = horovod(&s);
     cr_expect_float_eq(plan->stack->exchange_cycle_s, 0.007, 1e-12);
     cr_expect_not_null(strstr(plan->candidates[0].name, "cycle 7 ms"), "%s",
@@ -148,7 +146,7 @@ Test(cycles, are_paid_for_where_the_stack_has_one)
     ty_plan_free(plan);
     close_scene(&s);
     s = open_scene("16x p100-server", "trainyard");
-    s.how.cycle_s = 0.007;
+    pin(&s.how.pins, "cycle=7ms");
     plan = horovod(&s);
     cr_expect(!(plan->stack->exchange_cycle_s > 0), "the worker waits for none");
     ty_plan_free(plan);

@@ -1,5 +1,6 @@
 /* Layouts: no estimate is below its bound, a search returns the best of all of them, and a pin
  * leaves the rest open. */
+#include "../pin.h"
 #include "../quick.h"
 #include "costing.h"
 #include "layout.h"
@@ -83,36 +84,32 @@ static scene open_scene(scene_kind kind, uint64_t seed, uint32_t pin_one_in)
     s.options.stack = s.stack;
     s.options.layouts_only = true;
     if (pick(&state, pin_one_in) == 0)
-        s.options.pinned |= TY_PIN_TENSOR,
-            s.options.dimensions.tensor_parallel = 1u << pick(&state, 3);
+        pin(&s.options.pins, "tp=%u", 1u << pick(&state, 3));
     if (kind == WITH_RANKS && pick(&state, 2 * pin_one_in) == 0)
-        s.options.pinned |= TY_PIN_CONTEXT,
-            s.options.dimensions.context_parallel = 1u << pick(&state, 3);
+        pin(&s.options.pins, "cp=%u", 1u << pick(&state, 3));
     if (kind == WITH_RANKS && pick(&state, 2 * pin_one_in) == 0)
-        s.options.pinned |= TY_PIN_EXPERT,
-            s.options.dimensions.expert_parallel = 1u << pick(&state, 3);
+        pin(&s.options.pins, "ep=%u", 1u << pick(&state, 3));
     if (pick(&state, pin_one_in) == 0)
-        s.options.pinned |= TY_PIN_ZERO, s.options.dimensions.zero = pick(&state, 4);
+        pin(&s.options.pins, "zero=%u", pick(&state, 4));
     if (pick(&state, pin_one_in) == 0) {
-        s.options.pinned |= TY_PIN_RECOMPUTE;
-        s.options.dimensions.recompute = (ty_recompute)pick(&state, TY_RECOMPUTE_COUNT);
-        s.options.dimensions.recompute_blocks =
-            s.options.dimensions.recompute == TY_RECOMPUTE_FULL ? pick(&state, 3) : 0;
+        ty_plan_dimensions *d = &s.options.pins.dimensions;
+        ty_pin(&s.options.pins, TY_AXIS_RECOMPUTE, pick(&state, TY_RECOMPUTE_COUNT));
+        d->recompute_blocks = d->recompute == TY_RECOMPUTE_FULL ? pick(&state, 3) : 0;
     }
     if (pick(&state, pin_one_in) == 0)
-        s.options.micro_batch_size = 1 + pick(&state, 2);
+        pin(&s.options.pins, "micro_batch=%u", 1 + pick(&state, 2));
     if (pick(&state, pin_one_in) == 0)
-        s.options.data_parallel = 1 + pick(&state, 2);
+        pin(&s.options.pins, "dp=%u", 1 + pick(&state, 2));
     if (pick(&state, 2 * pin_one_in) == 0) {
         static const ty_schedule schedules[] = {TY_GPIPE, TY_ZERO_BUBBLE, TY_ZERO_BUBBLE_2P,
                                                 TY_INTERLEAVED, TY_PIPEDREAM_2BW};
-        s.options.fix_schedule = true;
-        s.options.schedule = schedules[pick(&state, sizeof schedules / sizeof *schedules)];
+        ty_pin(&s.options.pins, TY_AXIS_SCHEDULE,
+               schedules[pick(&state, sizeof schedules / sizeof *schedules)]);
     }
     if (pick(&state, pin_one_in) == 0)
-        s.options.fix_compression = true;
+        pin(&s.options.pins, "compression=none");
     /* The framework refuses plans that it cannot run. Keep some such queries. */
-    use = ty_stack_use_of(s.workload, &s.options);
+    use = ty_stack_use_of(s.workload, &s.options.pins);
     if (ty_stack_check(s.stack, &use, NULL) != TY_OK && pick(&state, 8) > 0) {
         ty_stack_free(s.stack);
         cr_assert_eq(ty_stack_open(TY_WORKER_STACK, &s.stack, &error), TY_OK, "%s", error.message);
@@ -150,7 +147,7 @@ static double walk(const search_question *q, const ty_layouts *layouts, const la
     for (uint32_t k = 0; k < d.stage_count; k++)
         d.replicas[k] = l->replicas;
     if (l->compression != TY_COMPRESSION_NONE)
-        c.compression = ty_proposed_compression(q->options, l->compression);
+        c.compression = ty_proposed_compression(q->pins, l->compression);
     cr_assert_eq(ty_draft_make(q, &c, &made, &error), TY_OK, "%s", error.message);
     for (uint32_t k = 0; k < made.plan->stage_count; k++)
         fits = fits && ty_memory_use_total(&made.plan->memory[k]) <= q->largest_memory_bytes;
@@ -296,7 +293,7 @@ Test(layouts, pins_leave_the_rest_open)
         for (int key = 0; key < 7; key++) {
             ty_plan_options pinned = s.options;
             ty_plan *plan = NULL;
-            pinned.dimensions = (ty_plan_dimensions){
+            pinned.pins.dimensions = (ty_plan_dimensions){
                 .tensor_parallel = open->tensor_parallel,
                 .sequence_parallel = open->sequence_parallel,
                 .virtual_stages = open->virtual_stages,
@@ -306,25 +303,25 @@ Test(layouts, pins_leave_the_rest_open)
             };
             switch (key) {
             case 0:
-                pinned.pinned = TY_PIN_TENSOR;
+                pinned.pins.axes |= TY_AXIS(TP);
                 break;
             case 1:
-                pinned.pinned = TY_PIN_ZERO;
+                pinned.pins.axes |= TY_AXIS(ZERO);
                 break;
             case 2:
-                pinned.pinned = TY_PIN_RECOMPUTE;
+                pinned.pins.axes |= TY_AXIS(RECOMPUTE);
                 break;
             case 3:
-                pinned.pinned = TY_PIN_VIRTUAL_STAGES | TY_PIN_SEQUENCE;
+                pinned.pins.axes |= TY_AXIS(VPP) | TY_AXIS(SP);
                 break;
             case 4:
-                pinned.micro_batch_size = open->micro_batch_size;
+                ty_pin(&pinned.pins, TY_AXIS_MICRO_BATCH, open->micro_batch_size);
                 break;
             case 5:
-                pinned.pipeline_stages = ty_plan_pipeline_size(open);
+                ty_pin(&pinned.pins, TY_AXIS_PP, ty_plan_pipeline_size(open));
                 break;
             default:
-                pinned.data_parallel = open->stages[0].replicas;
+                ty_pin(&pinned.pins, TY_AXIS_DP, open->stages[0].replicas);
                 break;
             }
             cr_assert_eq(ty_plan_search(s.workload, s.cluster, NULL, &pinned, &plan, &error), TY_OK,

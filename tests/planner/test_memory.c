@@ -1,4 +1,5 @@
 /* ty_stage_memory against rows computed by hand. */
+#include "../pin.h"
 #include "memory/memory.h"
 #include "ty_topologies.h"
 #include "ty_workloads.h"
@@ -469,10 +470,9 @@ static double activations_of(uint32_t blocks, const ty_plan_dimensions *d, uint3
     cr_assert_eq(ty_stack_open(software, &stack, &error), TY_OK, "%s", error.message);
     options.stack = stack;
     options.global_batch = micro_batch;
-    options.micro_batch_size = micro_batch;
-    options.pipeline_stages = 1;
-    options.pinned = TY_PIN_ALL;
-    options.dimensions = *d;
+    pin(&options.pins, "pp=1,micro_batch=%u", micro_batch);
+    options.pins.axes |= TY_AXES_OF_DIMENSIONS;
+    options.pins.dimensions = *d;
     cr_assert_eq(ty_plan_search(w, cluster, NULL, &options, &plan, &error), TY_OK, "%s",
                  error.message);
     bytes = (double)plan->memory[0].activation_bytes;

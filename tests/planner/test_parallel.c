@@ -1,5 +1,6 @@
 /* Tensor-, context- and expert-parallel ranks: their indices, valid plans, their shards, and their
  * communication, against figures computed by hand. */
+#include "../pin.h"
 #include "cost/kernels.h"
 #include "gpu_scratch.h"
 #include "ty_base.h"
@@ -62,13 +63,9 @@ static ty_plan *plan_on(const char *cluster_text, const ty_workload *w, const si
     cr_assert_eq(ty_stack_open(TY_WORKER_STACK, &worker, &error), TY_OK, "%s", error.message);
     options.stack = worker;
     options.global_batch = row->global_batch;
-    options.micro_batch_size = row->micro_batch;
-    options.pipeline_stages = 1;
-    options.pinned = TY_PIN_ALL;
-    options.dimensions = (ty_plan_dimensions){.tensor_parallel = row->tensor,
-                                              .context_parallel = row->context,
-                                              .expert_parallel = row->expert,
-                                              .zero = row->zero};
+    options.pins.axes |= TY_AXES_OF_DIMENSIONS;
+    pin(&options.pins, "pp=1,micro_batch=%u,tp=%u,cp=%u,ep=%u,zero=%u", row->micro_batch,
+        row->tensor, row->context, row->expert, row->zero);
     cr_assert_eq(ty_cluster_open(cluster_text, NULL, &cluster, &error), TY_OK, "%s", error.message);
     cr_assert_eq(ty_plan_search(w, cluster, NULL, &options, &plan, &error), TY_OK,
                  "tp %u cp %u ep %u: %s", row->tensor, row->context, row->expert, error.message);
@@ -887,15 +884,10 @@ Test(ranks, searches_find_them)
     static const struct {
         const char *workload, *cluster;
         ty_parallelism kind;
-        ty_pin pin;
-        ty_plan_dimensions dimensions;
+        const char *fix;
     } rows[] = {
-        {"mixtral-8x7b", "8x dgx-h100", TY_EXPERT_PARALLEL, TY_PIN_EXPERT, {.expert_parallel = 8}},
-        {"llama-3.1-70b sequence=32768",
-         "16x dgx-h100",
-         TY_CONTEXT_PARALLEL,
-         TY_PIN_CONTEXT,
-         {.context_parallel = 4}},
+        {"mixtral-8x7b", "8x dgx-h100", TY_EXPERT_PARALLEL, "ep=8"},
+        {"llama-3.1-70b sequence=32768", "16x dgx-h100", TY_CONTEXT_PARALLEL, "cp=4"},
     };
 
     for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
@@ -911,8 +903,7 @@ Test(ranks, searches_find_them)
                      error.message);
         cr_assert_eq(ty_plan_search(w, cluster, NULL, &options, &open, &error), TY_OK, "%s",
                      error.message);
-        options.pinned = rows[i].pin;
-        options.dimensions = rows[i].dimensions;
+        pin(&options.pins, "%s", rows[i].fix);
         cr_assert_eq(ty_plan_search(w, cluster, NULL, &options, &plan, &error), TY_OK, "%s",
                      error.message);
         cr_expect(ty_plan_parallel_size(plan, rows[i].kind) > 1, "%s", plan->strategy);

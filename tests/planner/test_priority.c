@@ -1,5 +1,6 @@
 /* Order of gradient collectives: the programs with an order, their step time against a recurrence
  * computed by hand, and the planner's order against all possible ones. */
+#include "../pin.h"
 #include "plans.h"
 
 #include <criterion/criterion.h>
@@ -276,19 +277,17 @@ static double best_of_all(ty_plan *plan, uint32_t fixed)
 static ty_plan *search(const ty_workload *workload, const ty_cluster *cluster, const char *fix)
 {
     ty_plan_options how = ty_plan_options_default();
-    ty_fix_texts texts = {0};
     ty_stack *stack = NULL;
     ty_plan *plan = NULL;
     ty_error error = {0};
 
     cr_assert_eq(ty_stack_open(TY_WORKER_STACK, &stack, &error), TY_OK, "%s", error.message);
     how.stack = stack;
-    cr_assert_eq(ty_fix_read(fix, ty_cluster_device_count(cluster), &texts, &how, &error), TY_OK,
+    cr_assert_eq(ty_pins_read(fix, ty_cluster_device_count(cluster), &how.pins, &error), TY_OK,
                  "%s", error.message);
     cr_assert_eq(ty_plan_search(workload, cluster, NULL, &how, &plan, &error), TY_OK, "%s: %s", fix,
                  error.message);
     cr_assert_eq(ty_plan_check(plan, "found", &error), TY_OK, "%s", error.message);
-    ty_fix_texts_clear(&texts);
     ty_stack_free(stack);
     return plan;
 }
@@ -386,21 +385,20 @@ Test(priority, refused_by_reason)
     cr_assert_eq(ty_cluster_open("2x p100-server", NULL, &cluster, &error), TY_OK);
     for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
         ty_plan_options how = ty_plan_options_default();
-        ty_fix_texts texts = {0};
         ty_plan *plan = NULL;
-        ty_status status = ty_fix_read(rows[i].fix, 8, &texts, &how, &error);
+        ty_status status = ty_pins_read(rows[i].fix, 8, &how.pins, &error);
 
         if (status == TY_OK)
             status = ty_plan_search(workload, cluster, NULL, &how, &plan, &error);
         cr_expect_eq(status, TY_EINVAL, "%s", rows[i].fix);
         cr_expect_not_null(strstr(error.message, rows[i].message), "%s: %s", rows[i].fix,
                            error.message);
-        ty_fix_texts_clear(&texts);
     }
     ty_workload_set_precision(workload, TY_PRECISION_FP16);
     for (int k = 0; k < 2; k++) { /* refused by the framework, then by the training mode */
-        ty_plan_options how = {.seed = 1, .priority = TY_PRIORITY_FRONT};
+        ty_plan_options how = {.seed = 1};
         ty_plan *plan = NULL;
+        pin(&how.pins, "priority=1");
         cr_expect_eq(ty_plan_search(workload, cluster, NULL, &how, &plan, &error), TY_EINVAL);
         cr_expect_not_null(strstr(error.message, k == 0 ? "gradients of fp16" : "local steps"),
                            "%s", error.message);

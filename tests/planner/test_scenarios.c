@@ -2,6 +2,7 @@
  * Scenarios: each one of the zoo from its file to a simulated plan, and its distinguishing cost by
  * hand.
  */
+#include "../pin.h"
 #include "ty_planner.h"
 #include "ty_simulate.h"
 #include "ty_workloads.h"
@@ -35,9 +36,10 @@ static scene plan_of(const ty_workload *workload, const char *cluster, uint32_t 
 
     cr_assert_eq(ty_stack_open(TY_WORKER_STACK, &worker, &error), TY_OK, "%s", error.message);
     options.stack = worker;
-    options.fix_compression = true;
-    options.pinned = TY_PIN_ALL; /* as in their papers: TP = CP = EP = 1, nothing sharded */
-    options.pipeline_stages = stages;
+    pin(&options.pins, "compression=none");
+    options.pins.axes |= TY_AXES_OF_DIMENSIONS; /* as in their papers: nothing is sharded */
+    if (stages > 0)
+        pin(&options.pins, "pp=%u", stages);
     cr_assert_eq(ty_cluster_open(cluster, NULL, &s.cluster, &error), TY_OK, "%s", error.message);
     cr_assert_eq(ty_plan_search(workload, s.cluster, NULL, &options, &s.plan, &error), TY_OK,
                  "%s: %s", workload->name, error.message);
@@ -308,12 +310,11 @@ Test(scenarios, evolution_refuses_stages_and_compression)
     ty_error error = {0};
 
     cr_assert_eq(ty_cluster_open("evolution-xeon", NULL, &cluster, NULL), TY_OK);
-    options.pipeline_stages = 2;
+    pin(&options.pins, "pp=2");
     cr_expect_eq(ty_plan_search(w, cluster, NULL, &options, &plan, &error), TY_EINVAL);
     cr_expect_neq(strstr(error.message, "a population is evaluated"), NULL, "%s", error.message);
-    options.pipeline_stages = 0;
-    options.fix_compression = true;
-    options.compression.kind = TY_COMPRESSION_FP16;
+    ty_unpin(&options.pins, TY_AXIS_PP);
+    pin(&options.pins, "compression=fp16");
     cr_expect_eq(ty_plan_search(w, cluster, NULL, &options, &plan, &error), TY_EINVAL);
     cr_expect_neq(strstr(error.message, "exchanges scores"), NULL, "%s", error.message);
     ty_cluster_free(cluster);
@@ -350,13 +351,11 @@ Test(scenarios, a_teacher_follows_whole_networks)
         ty_plan *plan = NULL;
         ty_error error = {0};
 
-        options.pinned = TY_PIN_ALL;
-        options.pipeline_stages = refused[i].stages;
-        options.dimensions.zero = refused[i].zero;
-        options.dimensions.tensor_parallel = refused[i].ranks;
-        options.staleness = refused[i].staleness;
-        options.fix_schedule = refused[i].schedule == TY_PIPEDREAM_2BW;
-        options.schedule = refused[i].schedule;
+        options.pins.axes |= TY_AXES_OF_DIMENSIONS;
+        pin(&options.pins, "pp=%u,zero=%u,tp=%u,staleness=%u", refused[i].stages, refused[i].zero,
+            refused[i].ranks, refused[i].staleness);
+        if (refused[i].schedule == TY_PIPEDREAM_2BW)
+            ty_pin(&options.pins, TY_AXIS_SCHEDULE, refused[i].schedule);
         cr_assert_eq(ty_cluster_open("1x p100-server", NULL, &cluster, NULL), TY_OK);
         cr_expect_eq(ty_plan_search(w, cluster, NULL, &options, &plan, &error), TY_EINVAL, "%s",
                      refused[i].words);
@@ -389,12 +388,8 @@ static scene plan_of_actors(const char *cluster, uint32_t actors, uint32_t lag, 
     ty_error error = {0};
     scene s = {0};
 
-    options.actors = actors;
-    options.lag = lag;
-    options.fix_actors = true;
-    options.fix_compression = true;
-    options.bucket_bytes = UINT64_MAX;
-    options.micro_batch_size = size;
+    pin(&options.pins, "actors=%u,lag=%u,compression=none,bucket=one,micro_batch=%u", actors, lag,
+        size);
     cr_assert_eq(ty_cluster_open(cluster, NULL, &s.cluster, &error), TY_OK, "%s", error.message);
     cr_assert_eq(ty_plan_search(w, s.cluster, NULL, &options, &s.plan, &error), TY_OK, "%s",
                  error.message);
@@ -515,7 +510,7 @@ Test(scenarios, actors_are_searched)
         ty_error error = {0};
         uint32_t told = 0;
 
-        options.lag = lag;
+        pin(&options.pins, "lag=%u", lag);
         cr_assert_eq(ty_cluster_open("1x p100-server", NULL, &cluster, NULL), TY_OK);
         cr_assert_eq(ty_plan_search(w, cluster, NULL, &options, &plan, &error), TY_OK, "%s",
                      error.message);

@@ -2,6 +2,7 @@
  * The search: the entire zoo on clusters of 16 devices, toy chains against exhaustive enumeration,
  * options, refusals, interruption and failing allocations.
  */
+#include "../pin.h"
 #include "../quick.h"
 #include "plans.h"
 
@@ -260,8 +261,8 @@ Test(search, tied_weights_get_a_bucket)
     ty_plan *plan;
     const ty_bucket *tied;
 
-    options.pipeline_stages = 2;
-    options.pinned = TY_PIN_ALL;
+    pin(&options.pins, "pp=2");
+    options.pins.axes |= TY_AXES_OF_DIMENSIONS;
     plan = search(gpt2, cluster, &options);
     tied = &plan->buckets[plan->bucket_count - 1];
     cr_expect_eq(tied->stage, 0);
@@ -294,66 +295,60 @@ static uint32_t exchanged_buckets(const ty_plan *plan, ty_compression_kind compr
 Test(search, fixed_options_are_honoured)
 {
     static const struct {
-        const char *name;
+        const char *name, *fix;
         ty_plan_options options;
     } rows[] = {
-        {"stages", {.pipeline_stages = 4}},
-        {"one stage", {.pipeline_stages = 1}},
-        {"replicas", {.replicas = "8,4,4"}},
-        {"replicas of one stage", {.replicas = "16"}},
-        {"both", {.pipeline_stages = 3, .replicas = "8,4,4"}},
-        {"gpipe", {.pipeline_stages = 2, .fix_schedule = true, .schedule = TY_GPIPE}},
-        {"1f1b", {.pipeline_stages = 2, .fix_schedule = true, .schedule = TY_ONE_F_ONE_B}},
-        {"micro-batch", {.micro_batch_size = 4}},
-        {"batch", {.global_batch = 512}},
-        {"none", {.fix_compression = true, .compression.kind = TY_COMPRESSION_NONE}},
-        {"fp16", {.fix_compression = true, .compression.kind = TY_COMPRESSION_FP16}},
-        {"top-k", {.fix_compression = true, .compression.kind = TY_COMPRESSION_TOP_K}},
-        {"buckets", {.pipeline_stages = 1, .bucket_bytes = 10000000}},
-        {"one bucket", {.pipeline_stages = 1, .bucket_bytes = 1u << 30}},
-        {"seed", {.seed = 7}},
-        {"late", {.staleness = 2}},
-        {"late in stages", {.staleness = 1, .replicas = "8,4,4"}},
-        {"late in zero bubble",
-         {.staleness = 1, .pipeline_stages = 2, .fix_schedule = true, .schedule = TY_ZERO_BUBBLE}},
-        {"zero bubble",
-         {.pipeline_stages = 4, .fix_schedule = true, .schedule = TY_ZERO_BUBBLE_2P}},
+        {"stages", "pp=4", {0}},
+        {"one stage", "pp=1", {0}},
+        {"replicas", "replicas=8+4+4", {0}},
+        {"replicas of one stage", "replicas=16", {0}},
+        {"both", "pp=3,replicas=8+4+4", {0}},
+        {"gpipe", "pp=2,schedule=gpipe", {0}},
+        {"1f1b", "pp=2,schedule=1f1b", {0}},
+        {"micro-batch", "micro_batch=4", {0}},
+        {"batch", "", {.global_batch = 512}},
+        {"none", "compression=none", {0}},
+        {"fp16", "compression=fp16", {0}},
+        {"top-k", "compression=top-k:0.02", {0}},
+        {"buckets", "pp=1,bucket=10MB", {0}},
+        {"one bucket", "pp=1,bucket=1GiB", {0}},
+        {"seed", "", {.seed = 7}},
+        {"late", "staleness=2", {0}},
+        {"late in stages", "staleness=1,replicas=8+4+4", {0}},
+        {"late in zero bubble", "staleness=1,pp=2,schedule=zb-h1", {0}},
+        {"zero bubble", "pp=4,schedule=zb-2p", {0}},
     };
     ty_workload *vgg = open_workload("vgg16");
     ty_cluster *cluster = open_cluster(clusters[1]);
 
     for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
         ty_plan_options o = rows[i].options;
+        const ty_pins *pins = &o.pins;
         ty_plan *plan;
-        if (!o.fix_compression || o.compression.kind == TY_COMPRESSION_TOP_K)
-            o.compression.ratio = 0.02;
+        pin(&o.pins, "%s", rows[i].fix);
         plan = search(vgg, cluster, &o);
         expect_good_plan(plan, cluster);
-        cr_expect(o.pipeline_stages == 0 || plan->stage_count == o.pipeline_stages, "%s",
+        cr_expect(pins->pipeline_stages == 0 || plan->stage_count == pins->pipeline_stages, "%s",
                   rows[i].name);
-        cr_expect(o.micro_batch_size == 0 || plan->micro_batch_size == o.micro_batch_size, "%s",
-                  rows[i].name);
+        cr_expect(pins->micro_batch_size == 0 || plan->micro_batch_size == pins->micro_batch_size,
+                  "%s", rows[i].name);
         cr_expect_eq(plan->global_batch, o.global_batch > 0 ? o.global_batch : 256, "%s",
                      rows[i].name);
-        cr_expect(!o.fix_schedule || plan->schedule == o.schedule, "%s", rows[i].name);
-        if (o.fix_compression)
-            cr_expect_gt(exchanged_buckets(plan, o.compression.kind), 0, "%s", rows[i].name);
-        if (o.replicas != NULL) {
-            char text[64] = "";
-            for (uint32_t s = 0; s < plan->stage_count; s++)
-                snprintf(text + strlen(text), sizeof text - strlen(text), "%s%u", s > 0 ? "," : "",
-                         plan->stages[s].replicas);
-            cr_expect_str_eq(text, o.replicas);
-        }
+        cr_expect(!ty_is_pinned(pins, TY_AXIS(SCHEDULE)) || plan->schedule == pins->schedule, "%s",
+                  rows[i].name);
+        if (ty_is_pinned(pins, TY_AXIS(COMPRESSION)))
+            cr_expect_gt(exchanged_buckets(plan, pins->compression.kind), 0, "%s", rows[i].name);
+        for (uint32_t s = 0; s < pins->replicas.count; s++)
+            cr_expect_eq(plan->stages[s].replicas, pins->replicas.numbers[s], "%s", rows[i].name);
         /* A bucket is closed once it has this size: all but the last one have it. */
-        for (uint32_t b = 0; o.bucket_bytes > 0 && b + 1 < plan->bucket_count; b++)
-            cr_expect_geq(plan->buckets[b].gradient_bytes, o.bucket_bytes, "%s", rows[i].name);
-        cr_expect(o.bucket_bytes != 1u << 30 || plan->bucket_count == 1, "%s", rows[i].name);
+        for (uint32_t b = 0; pins->bucket_bytes > 0 && b + 1 < plan->bucket_count; b++)
+            cr_expect_geq(plan->buckets[b].gradient_bytes, pins->bucket_bytes, "%s", rows[i].name);
+        cr_expect(pins->bucket_bytes != 1u << 30 || plan->bucket_count == 1, "%s", rows[i].name);
         cr_expect_eq(plan->seed, o.seed);
-        cr_expect_eq(plan->staleness, o.staleness, "%s", rows[i].name);
+        cr_expect_eq(plan->staleness, pins->staleness, "%s", rows[i].name);
         for (uint32_t k = 0; k < plan->candidate_count; k++)
-            cr_expect_eq(strstr(plan->candidates[k].name, ", staleness ") != NULL, o.staleness > 0,
-                         "%s: %s", rows[i].name, plan->candidates[k].name);
+            cr_expect_eq(strstr(plan->candidates[k].name, ", staleness ") != NULL,
+                         pins->staleness > 0, "%s: %s", rows[i].name, plan->candidates[k].name);
         for (uint32_t b = 0; b < plan->bucket_count; b++)
             cr_expect(plan->buckets[b].compression.kind != TY_COMPRESSION_TOP_K ||
                           plan->buckets[b].compression.ratio == 0.02,
@@ -390,7 +385,7 @@ Test(search, stacks_get_what_they_can_run)
                          names[i], error.message);
             ty_plan_free(plan);
             plan = NULL;
-            options.pipeline_stages = 2;
+            pin(&options.pins, "pp=2");
             if (ty_plan_search(workload, cluster, NULL, &options, &plan, &error) == TY_EINVAL) {
                 cr_expect_eq(stack->plans.schedules, 0, "%s", error.message);
                 refused++;
@@ -439,42 +434,36 @@ Test(search, compression_is_proposed_where_it_helps)
 Test(search, nonsense_is_refused)
 {
     static const struct {
+        const char *fix;
         ty_plan_options options;
         const char *message;
     } rows[] = {
-        {{.micro_batch_size = 3}, "a global batch of 256 cannot be cut into micro-batches of 3"},
-        {{.micro_batch_size = 512}, "cannot be cut into micro-batches of 512"},
-        {{.pipeline_stages = 17}, "17 pipeline stages need 17 devices, the cluster has 16"},
-        {{.replicas = "8,4"}, "replicas: '8,4' needs 12 devices"},
-        {{.replicas = "8,9"}, "replicas: '8,9' needs 17 devices"},
-        {{.replicas = "99999999999999999999"}, "needs 4294967295 devices"},
-        {{.replicas = "8,,8"}, "expected numbers of devices as in 2,1"},
-        {{.replicas = "16,"}, "expected numbers of devices as in 2,1"},
-        {{.replicas = ""}, "expected numbers of devices as in 2,1"},
-        {{.replicas = "-1,17"}, "expected numbers of devices as in 2,1"},
-        {{.replicas = "16,0"}, "expected numbers of devices as in 2,1"},
-        {{.pipeline_stages = 3, .replicas = "8,8"}, "3 pipeline stages were asked for"},
-        {{.replicas = "10,6"}, "the 10 of stage 0 do not share 256 micro-batches evenly"},
-        {{.replicas = "8,8", .micro_batch_size = 64},
+        {"micro_batch=3", {0}, "a global batch of 256 cannot be cut into micro-batches of 3"},
+        {"micro_batch=512", {0}, "cannot be cut into micro-batches of 512"},
+        {"pp=17", {0}, "17 pipeline stages need 17 devices, the cluster has 16"},
+        {"replicas=8+4", {0}, "replicas: '8+4' needs 12 devices"},
+        {"replicas=8+9", {0}, "replicas: '8+9' needs 17 devices"},
+        {"replicas=4294967295", {0}, "needs 4294967295 devices"},
+        {"pp=3,replicas=8+8", {0}, "3 pipeline stages were asked for"},
+        {"replicas=10+6", {0}, "the 10 of stage 0 do not share 256 micro-batches evenly"},
+        {"replicas=8+8,micro_batch=64",
+         {0},
          "the 8 of stage 0 do not share 4 micro-batches evenly"},
-        {{.fix_compression = true, .compression.kind = TY_COMPRESSION_FP16, .pipeline_stages = 16},
-         "exchange no gradients: nothing is there for fp16"},
-        {{.fix_compression = true, .compression.kind = TY_COMPRESSION_TOP_K},
+        {"compression=fp16,pp=16", {0}, "exchange no gradients: nothing is there for fp16"},
+        {"",
+         {.pins = {.axes = TY_AXIS(COMPRESSION), .compression.kind = TY_COMPRESSION_TOP_K}},
          "compression: found ratio 0 for top-k, expected more than 0"},
-        {{.allow_lossy = true, .compression.ratio = 1.5}, "compression: found ratio 1.5"},
-        {{.allow_lossy = true, .compression.ratio = NAN}, "compression: found ratio nan"},
-        {{.fix_compression = true, .compression.kind = (ty_compression_kind)99},
+        {"",
+         {.pins = {.axes = TY_AXIS(COMPRESSION), .compression.kind = (ty_compression_kind)99}},
          "compression: found compression 99"},
-        {{.fix_schedule = true, .schedule = (ty_schedule)9}, "schedule: found 9"},
-        {{.staleness = 65}, "staleness: found 65, expected at most 64"},
-        {{.staleness = 1, .pipeline_stages = 16},
-         "staleness: found 1, expected 0: no stage has replicas"},
-        {{.staleness = 2, .fix_schedule = true, .schedule = TY_PIPEDREAM},
+        {"", {.pins = {.staleness = 65}}, "staleness: found 65, expected at most 64"},
+        {"staleness=1,pp=16", {0}, "staleness: found 1, expected 0: no stage has replicas"},
+        {"staleness=2,schedule=pipedream",
+         {0},
          "staleness: found 2, expected 0: gradients of that schedule are late already"},
-        {{.staleness = 1, .pinned = TY_PIN_ALL, .dimensions.zero = 1},
-         "staleness: found 1, expected 0: with ZeRO"},
-        {{.seed = (uint64_t)1 << 53}, "seed: found 9007199254740992, expected less than 2^53"},
-        {{.simulate_top = 3}, "3 finalists are to be simulated, but nothing does that"},
+        {"staleness=1,zero=1", {0}, "staleness: found 1, expected 0: with ZeRO"},
+        {"", {.seed = (uint64_t)1 << 53}, "seed: found 9007199254740992, expected less than 2^53"},
+        {"", {.simulate_top = 3}, "3 finalists are to be simulated, but nothing does that"},
     };
     ty_workload *vgg = open_workload("vgg16"), *mlp = open_workload("mlp");
     ty_cluster *cluster = open_cluster(clusters[0]);
@@ -483,8 +472,10 @@ Test(search, nonsense_is_refused)
     ty_error error = {0};
 
     for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
-        cr_expect_eq(ty_plan_search(vgg, cluster, NULL, &rows[i].options, &plan, &error), TY_EINVAL,
-                     "%s", rows[i].message);
+        ty_plan_options o = rows[i].options;
+        pin(&o.pins, "%s", rows[i].fix);
+        cr_expect_eq(ty_plan_search(vgg, cluster, NULL, &o, &plan, &error), TY_EINVAL, "%s",
+                     rows[i].message);
         cr_expect(strstr(error.message, rows[i].message) != NULL, "found \"%s\", expected \"%s\"",
                   error.message, rows[i].message);
         cr_expect_null(plan);
@@ -622,12 +613,13 @@ Test(search, as_good_as_enumeration)
         double net = round % 2 == 0 ? 1e9 : 1e10;
         ty_cluster *cluster = small_cluster(1ull << 36, 1e10, net);
         enumeration e = {.chain = chain, .cluster = cluster, .best_s = HUGE_VAL};
-        ty_plan_options options = {.bucket_bytes = 1ull << 40,
-                                   .fix_compression = true,
-                                   .compression.kind = TY_COMPRESSION_NONE};
-        ty_plan *plan = search(chain->workload, cluster, &options);
-        double found_s = plan->prediction.step_time_s;
+        ty_plan_options options = {0};
+        ty_plan *plan;
+        double found_s;
 
+        pin(&options.pins, "bucket=1024GiB,compression=none");
+        plan = search(chain->workload, cluster, &options);
+        found_s = plan->prediction.step_time_s;
         divide(&e, 0, 0, DEVICES);
         cr_expect_gt(e.plans, 300);
         cr_expect_leq(found_s, e.best_s * 1.02,
@@ -689,15 +681,16 @@ Test(search, too_late_for_the_memory_is_told)
 {
     ty_workload *vgg = open_workload("vgg16");
     ty_cluster *cluster = open_cluster("host:2 gpu:2 @v100-sxm2-16gb nvlink2 eth10 nics=2");
-    ty_plan_options options = {.staleness = 40, .pipeline_stages = 1};
+    ty_plan_options options = {0};
     ty_plan *plan = NULL;
     ty_error error = {0};
 
+    pin(&options.pins, "staleness=40,pp=1");
     cr_expect_eq(ty_plan_search(vgg, cluster, NULL, &options, &plan, &error), TY_EINFEASIBLE);
     cr_expect_not_null(strstr(error.message, "vgg16 does not fit: the closest plan (data parallel"),
                        "%s", error.message);
     cr_expect_not_null(strstr(error.message, "staleness 40"), "%s", error.message);
-    options.staleness = 1;
+    pin(&options.pins, "staleness=1");
     plan = search(vgg, cluster, &options);
     cr_expect_eq(plan->staleness, 1);
     ty_plan_free(plan);
@@ -711,9 +704,10 @@ Test(search, no_division_is_told)
     random_numbers numbers = {4};
     ty_plan *chain = random_chain(&numbers), *plan = NULL;
     ty_cluster *cluster = small_cluster(1ull << 36, 1e10, 1e9);
-    ty_plan_options options = {.global_batch = 7, .pipeline_stages = 1};
+    ty_plan_options options = {.global_batch = 7};
     ty_error error = {0};
 
+    pin(&options.pins, "pp=1");
     cr_expect_eq(ty_plan_search(chain->workload, cluster, NULL, &options, &plan, &error),
                  TY_EINFEASIBLE);
     cr_expect(strstr(error.message, "no way to divide chain with a global batch of 7 over 4 "
@@ -819,10 +813,8 @@ Test(search, the_simulator_has_the_last_word)
     ty_workload *resnet = open_workload("resnet50");
     ty_cluster *cluster = open_cluster(clusters[1]);
     uint32_t simulated = 0, rows = 0;
-    ty_plan_options options = {.simulate_top = 8,
-                               .simulate = prefer_gpipe,
-                               .simulate_context = &simulated,
-                               .compression.ratio = 0.01};
+    ty_plan_options options = {
+        .simulate_top = 8, .simulate = prefer_gpipe, .simulate_context = &simulated};
     ty_plan *plan = search(resnet, cluster, &options);
     ty_plan *other = NULL;
     ty_error error = {0};
@@ -931,22 +923,24 @@ Test(search, survives_failing_allocations)
     ty_cluster *tiny = small_cluster(1u << 20, 1e10, 1e9);
     const struct {
         const ty_cluster *cluster;
-        ty_plan_options options;
+        const char *fix;
         ty_status end;
     } rows[] = {
-        {cluster, {.micro_batch_size = 4, .pipeline_stages = 2}, TY_OK},
-        {cluster, {.micro_batch_size = 8, .replicas = "2,2"}, TY_OK},
-        {tiny, {.micro_batch_size = 4, .pipeline_stages = 2}, TY_EINFEASIBLE},
+        {cluster, "micro_batch=4,pp=2", TY_OK},
+        {cluster, "micro_batch=8,replicas=2+2", TY_OK},
+        {tiny, "micro_batch=4,pp=2", TY_EINFEASIBLE},
     };
 
     for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
         ty_status status = TY_ENOMEM;
+        ty_plan_options options = {0};
         long n;
+        pin(&options.pins, "%s", rows[i].fix);
         for (n = 1; status == TY_ENOMEM; n += 1 + n / 200) {
             ty_error error = {0};
             ty_memory_fail_after(n);
-            status = ty_plan_search(chain->workload, rows[i].cluster, NULL, &rows[i].options, &plan,
-                                    &error);
+            status =
+                ty_plan_search(chain->workload, rows[i].cluster, NULL, &options, &plan, &error);
             ty_memory_fail_after(0);
             cr_assert(status == rows[i].end || status == TY_ENOMEM, "allocation %ld: %d, %s", n,
                       (int)status, error.message);
@@ -979,15 +973,14 @@ Test(search, every_compressor_can_be_fixed)
     ty_cluster *cluster = open_cluster(clusters[1]);
 
     for (size_t i = 0; i < sizeof specs / sizeof *specs; i++) {
-        ty_plan_options o = {
-            .pipeline_stages = 1, .bucket_bytes = 25u << 20, .fix_compression = true};
+        ty_plan_options o = {0};
         ty_plan *plan;
-        cr_assert_eq(ty_compression_parse(specs[i], &o.compression, NULL), TY_OK);
+        pin(&o.pins, "pp=1,bucket=25MiB,compression=%s", specs[i]);
         plan = search(vgg, cluster, &o);
         expect_good_plan(plan, cluster);
         for (uint32_t b = 0; b < plan->bucket_count; b++)
-            cr_expect(ty_compression_equals(&plan->buckets[b].compression, &o.compression), "%s",
-                      specs[i]);
+            cr_expect(ty_compression_equals(&plan->buckets[b].compression, &o.pins.compression),
+                      "%s", specs[i]);
         ty_plan_free(plan);
     }
     ty_cluster_free(cluster);
@@ -1056,7 +1049,7 @@ Test(search, embeddings_travel_as_rows_where_that_is_shorter)
 
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         ty_workload *w = wordy(cases[i].vocabulary, cases[i].is_tied, cases[i].is_frozen);
-        ty_plan_options o = {.pipeline_stages = 1};
+        ty_plan_options o = {.pins = {.axes = TY_AXIS(PP), .pipeline_stages = 1}};
         ty_plan *plan = search(w, cluster, &o), *dense;
         const ty_candidate *other = dense_candidate(plan);
         expect_good_plan(plan, cluster);
@@ -1065,7 +1058,7 @@ Test(search, embeddings_travel_as_rows_where_that_is_shorter)
         if (other != NULL)
             cr_expect(other->step_time_s > plan->candidates[0].step_time_s, "%s: %s", other->name,
                       other->reason);
-        o.fix_compression = true;
+        pin(&o.pins, "compression=none");
         dense = search(w, cluster, &o);
         cr_expect_eq(rows_of(dense), 0, "rows of %zu were not asked for", i);
         cr_expect(!cases[i].has_rows ||
@@ -1085,7 +1078,8 @@ Test(search, tables_of_clicks_travel_as_rows_each_by_itself)
 {
     ty_workload *w = open_workload("dlrm-kaggle");
     ty_cluster *cluster = open_cluster("2x p100-server");
-    ty_plan_options o = {.pipeline_stages = 1, .pinned = TY_PIN_EXPERT | TY_PIN_TABLES};
+    ty_plan_options o = {
+        .pins = {.axes = TY_AXIS(PP) | TY_AXIS(EP) | TY_AXIS(TABLES), .pipeline_stages = 1}};
     ty_plan *plan = search(w, cluster, &o), *dense;
     uint32_t large = 0, small = 0;
 
@@ -1107,7 +1101,7 @@ Test(search, tables_of_clicks_travel_as_rows_each_by_itself)
     }
     cr_expect_eq(large, 5);
     cr_expect_eq(small, 7);
-    o.embeddings = TY_EMBEDDINGS_DENSE;
+    pin(&o.pins, "embeddings=dense");
     dense = search(w, cluster, &o);
     cr_expect_eq(rows_of(dense), 0);
     cr_expect_gt(dense->prediction.step_time_s, 2 * plan->prediction.step_time_s);
@@ -1123,11 +1117,11 @@ Test(search, tables_of_clicks_on_ranks)
 {
     ty_workload *w = open_workload("dlrm-kaggle");
     ty_cluster *cluster = open_cluster("2x p100-server");
-    ty_plan_options o = {.pinned = TY_PIN_EXPERT | TY_PIN_TABLES};
+    ty_plan_options o = {.pins.axes = TY_AXIS(EP) | TY_AXIS(TABLES)};
     ty_plan *whole = search(w, cluster, &o), *plan;
 
     cr_expect_eq(whole->table_shard, TY_TABLES_WHOLE);
-    o.pinned = 0;
+    o.pins.axes = 0;
     plan = search(w, cluster, &o);
     expect_good_plan(plan, cluster);
     cr_expect_neq(plan->table_shard, TY_TABLES_WHOLE, "%s", plan->strategy);
@@ -1152,7 +1146,8 @@ Test(search, tables_of_clicks_on_ranks)
 /* Pinned row compression is used at any cost; if no gradient can be rows, an error is reported. */
 Test(search, rows_can_be_fixed)
 {
-    ty_plan_options o = {.fix_compression = true, .compression.kind = TY_COMPRESSION_ROWS};
+    ty_plan_options o = {
+        .pins = {.axes = TY_AXIS(COMPRESSION), .compression.kind = TY_COMPRESSION_ROWS}};
     ty_cluster *cluster = open_cluster("2x p100-server"), *hosts = open_cluster("2x dgx-h100");
     ty_workload *few = wordy(200, false, false), *tied = wordy(200, true, false),
                 *vgg = open_workload("vgg16"), *gnmt = open_workload("gnmt-8"),
@@ -1163,7 +1158,7 @@ Test(search, rows_can_be_fixed)
     expect_good_plan(plan, cluster);
     cr_expect_eq(rows_of(plan), 1);
     ty_plan_free(plan);
-    o.pipeline_stages = 1;
+    pin(&o.pins, "pp=1");
     plan = search(gnmt, cluster, &o);
     expect_good_plan(plan, cluster);
     cr_expect_eq(rows_of(plan), 2, "both embeddings of gnmt-8");
@@ -1175,12 +1170,13 @@ Test(search, rows_can_be_fixed)
     cr_expect_eq(ty_plan_search(tied, cluster, NULL, &o, &none, &error), TY_EINVAL);
     cr_expect(strstr(error.message, "expected an embedding that is not tied") != NULL, "%s",
               error.message);
-    o.dimensions.zero = 1;
-    o.pinned = TY_PIN_ALL;
+    pin(&o.pins, "zero=1");
+    o.pins.axes |= TY_AXES_OF_DIMENSIONS;
     cr_expect_eq(ty_plan_search(few, cluster, NULL, &o, &none, &error), TY_EINVAL);
     cr_expect(strstr(error.message, "found rows with zero 1") != NULL, "%s", error.message);
     /* a model that fits no device is not tensor-parallel, since that excludes rows */
-    o = (ty_plan_options){.fix_compression = true, .compression.kind = TY_COMPRESSION_ROWS};
+    o = (ty_plan_options){0};
+    pin(&o.pins, "compression=rows");
     plan = search(experts, hosts, &o);
     cr_expect_eq(ty_plan_replica_ranks(plan), 1, "%u ranks", ty_plan_replica_ranks(plan));
     ty_plan_free(plan);
@@ -1197,21 +1193,22 @@ Test(search, rows_can_be_fixed)
  * uses those instead. */
 Test(search, rows_give_way_to_memory)
 {
-    ty_plan_options o = {.pipeline_stages = 1,
-                         .micro_batch_size = 8,
-                         .bucket_bytes = 1u << 20,
-                         .pinned = TY_PIN_ALL};
+    ty_plan_options o = {.pins = {.axes = TY_AXIS(PP) | TY_AXIS(MICRO_BATCH) | TY_AXIS(BUCKET) |
+                                          TY_AXES_OF_DIMENSIONS,
+                                  .pipeline_stages = 1,
+                                  .micro_batch_size = 8,
+                                  .bucket_bytes = 1u << 20}};
     ty_workload *w = wordy(2600, false, false);
     ty_cluster *roomy = small_cluster(1ull << 40, 1e9, 1e8), *tight;
     ty_plan *plan = search(w, roomy, &o), *dense;
 
     cr_expect_eq(rows_of(plan), 1);
-    o.fix_compression = true;
+    pin(&o.pins, "compression=none");
     dense = search(w, roomy, &o);
     tight = small_cluster(dense->candidates[0].peak_memory_bytes, 1e9, 1e8);
     cr_assert_gt(plan->candidates[0].peak_memory_bytes, dense->candidates[0].peak_memory_bytes);
     ty_plan_free(plan);
-    o.fix_compression = false;
+    ty_unpin(&o.pins, TY_AXIS_COMPRESSION);
     plan = search(w, tight, &o);
     cr_expect_eq(rows_of(plan), 0);
     cr_expect(strstr(plan->candidates[0].name, "dense embeddings") != NULL, "%s",
@@ -1253,7 +1250,8 @@ Test(search, crossover_is_where_exchanges_are_equal)
 
     for (size_t n = 0; n < sizeof networks / sizeof *networks; n++) {
         ty_cluster *cluster = open_cluster(networks[n]);
-        ty_plan_options o = {.pipeline_stages = 1, .fix_compression = true};
+        ty_plan_options o = {
+            .pins = {.axes = TY_AXIS(PP) | TY_AXIS(COMPRESSION), .pipeline_stages = 1}};
         ty_plan *plan = search(vgg, cluster, &o);
         double plain_s = exchange_s(plan, cluster);
         for (size_t i = 0; i < sizeof specs / sizeof *specs; i++) {
@@ -1377,9 +1375,8 @@ Test(search, ranks_where_no_device_holds_the_network)
     cr_assert_eq(ty_plan_search(workload, cluster, NULL, &options, &free_plan, &error), TY_OK, "%s",
                  error.message);
     cr_expect_gt(free_plan->tensor_parallel, 1);
-    options.pinned = TY_PIN_TENSOR;
     for (uint32_t ranks = 1; ranks <= 8; ranks *= 2) {
-        options.dimensions.tensor_parallel = ranks;
+        pin(&options.pins, "tp=%u", ranks);
         cr_assert_eq(ty_plan_search(workload, cluster, NULL, &options, &pinned, &error), TY_OK,
                      "%u ranks: %s", ranks, error.message);
         cr_expect_leq(free_plan->prediction.step_time_s,
@@ -1428,10 +1425,8 @@ Test(search, simplest_of_what_is_as_fast)
                                    ? answer->stage_count == 1
                                    : answer->stage_count == 1 && ty_plan_replica_ranks(answer) == 1;
             bool is_as_fast;
-            options.pinned = p == 2   ? TY_PIN_VIRTUAL_STAGES
-                             : p == 1 ? 0
-                                      : (uint32_t)TY_PIN_TENSOR | TY_PIN_CONTEXT | TY_PIN_EXPERT;
-            options.pipeline_stages = p < 2 ? 1 : 0;
+            options.pins = (ty_pins){0};
+            pin(&options.pins, "%s", p == 2 ? "vpp=1" : p == 1 ? "pp=1" : "pp=1,tp=1,cp=1,ep=1");
             is_as_fast =
                 ty_plan_search(workload, cluster, NULL, &options, &pinned[p], &error) == TY_OK &&
                 pinned[p]->prediction.step_time_s <= limit_s;
@@ -1470,7 +1465,7 @@ Test(search, devices_can_be_fixed)
         ty_plan *plan = NULL;
         ty_error error = {0};
         ty_status status;
-        options.devices = rows[r].devices;
+        pin(&options.pins, "devices=%u", rows[r].devices);
         options.global_batch = 384;
         status = ty_plan_search(mlp, cluster, NULL, &options, &plan, &error);
         if (rows[r].refusal != NULL) {
@@ -1501,7 +1496,7 @@ Test(search, idle_devices_are_told_and_checked)
     ty_json_document *document = NULL;
     ty_error error = {0};
 
-    options.devices = 8;
+    pin(&options.pins, "devices=8");
     plan = search(mlp, cluster, &options);
     ty_plan_to_json(plan, &writer, NULL);
     cr_assert_eq(ty_json_parse(text.data, text.length, "plan", &document, &error), TY_OK);
@@ -1537,8 +1532,7 @@ Test(search, stages_begin_where_several_tensors_cross)
     ty_plan *plan = NULL;
     ty_error error = {0};
 
-    options.pipeline_stages = 8;
-    options.micro_batch_size = 4;
+    pin(&options.pins, "pp=8,micro_batch=4");
     options.global_batch = 128;
     cr_assert_eq(ty_plan_search(workload, cluster, NULL, &options, &plan, &error), TY_OK, "%s",
                  error.message);

@@ -38,7 +38,6 @@ static ty_status search(const char *cluster_text, const char *fix, uint32_t batc
                         ty_error *error)
 {
     ty_plan_options options = ty_plan_options_default();
-    ty_fix_texts texts = {0};
     ty_workload *w = clicks();
     ty_cluster *cluster = NULL;
     ty_stack *worker = NULL;
@@ -48,10 +47,9 @@ static ty_status search(const char *cluster_text, const char *fix, uint32_t batc
     cr_assert_eq(ty_cluster_open(cluster_text, NULL, &cluster, error), TY_OK, "%s", error->message);
     options.stack = worker;
     options.global_batch = batch;
-    status = ty_fix_read(fix, ty_cluster_device_count(cluster), &texts, &options, error);
+    status = ty_pins_read(fix, ty_cluster_device_count(cluster), &options.pins, error);
     if (status == TY_OK)
         status = ty_plan_search(w, cluster, NULL, &options, out, error);
-    ty_fix_texts_clear(&texts);
     ty_cluster_free(cluster);
     ty_stack_free(worker);
     ty_workload_free(w);

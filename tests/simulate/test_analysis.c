@@ -1,5 +1,6 @@
 /* Results of a simulation in addition to its times, against invariants: bytes are conserved, shares
  * add up, memory has the model's peak. Plans and costs are the planner's. */
+#include "../pin.h"
 #include "scenario.h"
 
 #include "ty_base.h"
@@ -22,14 +23,14 @@ static const struct row {
     uint32_t stages, tensor, zero, context;
     ty_schedule schedule;
     uint32_t virtual_stages;
-} rows[] = {{"2x dgx-a100", "4,4", 2, 2, 0, 1, TY_ONE_F_ONE_B, 1},
+} rows[] = {{"2x dgx-a100", "4+4", 2, 2, 0, 1, TY_ONE_F_ONE_B, 1},
             {"2x dgx-a100", "16", 1, 1, 2, 1, TY_GPIPE, 1},
-            {"4x p100-server", "2,2,2,2", 4, 2, 0, 1, TY_ZERO_BUBBLE, 1},
-            {"4x p100-server", "2,2,2,2", 4, 2, 0, 1, TY_ZERO_BUBBLE_2P, 1},
-            {"2x dgx-h100", "8,8", 2, 1, 1, 1, TY_GPIPE, 1},
-            {"4x p100-server", "1,1", 2, 2, 1, 4, TY_ONE_F_ONE_B, 1},
+            {"4x p100-server", "2+2+2+2", 4, 2, 0, 1, TY_ZERO_BUBBLE, 1},
+            {"4x p100-server", "2+2+2+2", 4, 2, 0, 1, TY_ZERO_BUBBLE_2P, 1},
+            {"2x dgx-h100", "8+8", 2, 1, 1, 1, TY_GPIPE, 1},
+            {"4x p100-server", "1+1", 2, 2, 1, 4, TY_ONE_F_ONE_B, 1},
             {"2x dgx-a100", "4", 1, 1, 2, 4, TY_GPIPE, 1},
-            {"2x dgx-a100", "4,4,4,4", 4, 1, 0, 1, TY_INTERLEAVED, 3}};
+            {"2x dgx-a100", "4+4+4+4", 4, 1, 0, 1, TY_INTERLEAVED, 3}};
 enum { ROW_COUNT = sizeof rows / sizeof *rows };
 
 static subject open_subject(const struct row *row)
@@ -44,16 +45,10 @@ static subject open_subject(const struct row *row)
                  error.message);
     cr_assert_eq(ty_workload_open("gpt2", &workload, &error), TY_OK, "%s", error.message);
     options.global_batch = 64;
-    options.micro_batch_size = 1;
-    options.pipeline_stages = row->stages;
-    options.replicas = row->replicas;
-    options.pinned = TY_PIN_ALL;
-    options.dimensions.tensor_parallel = row->tensor;
-    options.dimensions.context_parallel = row->context;
-    options.dimensions.zero = row->zero;
-    options.fix_schedule = true;
-    options.schedule = row->schedule;
-    options.dimensions.virtual_stages = row->virtual_stages;
+    options.pins.axes |= TY_AXES_OF_DIMENSIONS;
+    pin(&options.pins, "pp=%u,replicas=%s,micro_batch=1,tp=%u,cp=%u,zero=%u,vpp=%u,schedule=%s",
+        row->stages, row->replicas, row->tensor, row->context, row->zero, row->virtual_stages,
+        ty_schedule_name(row->schedule));
     options.simulate_top = 0;
     cr_assert_eq(ty_plan_search(workload, s.cluster, NULL, &options, &s.plan, &error), TY_OK,
                  "%s: %s", row->cluster, error.message);

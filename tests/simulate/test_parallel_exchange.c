@@ -1,6 +1,7 @@
 /* Simulated plans with TP, CP and EP ranks. On hosts without contention the time equals the
  * estimate; folded equals unfolded; all bytes of collectives are on the links. With contention they
  * are slower, by an amount computed by hand. */
+#include "../pin.h"
 #include "scenario.h"
 
 #include "parallel_exchange.h"
@@ -65,10 +66,10 @@ static subject open_subject(const row *r)
     cr_assert_eq(ty_workload_open(r->workload, &workload, &error), TY_OK, "%s", error.message);
     ty_workload_set_precision(workload, TY_PRECISION_BF16);
     options.global_batch = 64;
-    options.micro_batch_size = r->expert > 1 ? r->expert : 4;
-    options.pipeline_stages = r->stages;
-    options.pinned = TY_PIN_ALL;
-    options.dimensions = (ty_plan_dimensions){
+    pin(&options.pins, "pp=%u,micro_batch=%u,schedule=1f1b", r->stages,
+        r->expert > 1 ? r->expert : 4);
+    options.pins.axes |= TY_AXES_OF_DIMENSIONS;
+    options.pins.dimensions = (ty_plan_dimensions){
         .tensor_parallel = r->tensor,
         .context_parallel = r->context,
         .expert_parallel = r->expert,
@@ -76,10 +77,8 @@ static subject open_subject(const row *r)
         .table_shard = r->tables,
         .zero = r->zero,
         .recompute = r->tables == TY_TABLES_WHOLE ? TY_RECOMPUTE_FULL : TY_RECOMPUTE_NONE};
-    options.fix_schedule = true;
-    options.schedule = TY_ONE_F_ONE_B;
-    options.fix_algorithm = r->is_ring;
-    options.algorithm = TY_RING;
+    if (r->is_ring)
+        pin(&options.pins, "algorithm=ring");
     cr_assert_eq(ty_plan_search(workload, s.cluster, NULL, &options, &s.plan, &error), TY_OK,
                  "%s on %s: %s", r->workload, r->cluster, error.message);
     ty_stack_free(worker);

@@ -1,5 +1,6 @@
 /* Exchanges over all NICs of a host: estimate and simulation on an empty network. The costs are
  * those that the planner gives to plans of an exchange and nothing else. */
+#include "../pin.h"
 #include "scenario.h"
 
 #include "ty_planner.h"
@@ -23,19 +24,12 @@ static ty_plan *rails_plan(const char *cluster_text, ty_algorithm algorithm)
     ty_plan *plan = NULL;
     ty_error error = {0};
     ty_plan_options options = ty_plan_options_default();
-    char replicas[16];
 
     cr_assert_eq(ty_cluster_open(cluster_text, NULL, &cluster, &error), TY_OK, "%s", error.message);
     cr_assert_eq(ty_workload_open(workload, &w, &error), TY_OK, "%s", error.message);
-    snprintf(replicas, sizeof replicas, "%u", ty_cluster_device_count(cluster));
     options.global_batch = 8 * ty_cluster_device_count(cluster);
-    options.micro_batch_size = 8;
-    options.pipeline_stages = 1;
-    options.replicas = replicas;
-    options.fix_compression = true;
-    options.bucket_bytes = (uint64_t)1 << 40;
-    options.fix_algorithm = true;
-    options.algorithm = algorithm;
+    pin(&options.pins, "pp=1,dp=%u,micro_batch=8,compression=none,bucket=1024GiB,algorithm=%s",
+        ty_cluster_device_count(cluster), ty_algorithm_name(algorithm));
     options.simulate_top = 0;
     cr_assert_eq(ty_plan_search(w, cluster, NULL, &options, &plan, &error), TY_OK, "%s",
                  error.message);

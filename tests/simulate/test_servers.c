@@ -1,6 +1,7 @@
 /* Dedicated servers in the predictions: costs against messages counted link by link; the
  * simulator's own time for the traffic against them, folded and unfolded; the best number of
  * servers against trying all. */
+#include "../pin.h"
 #include "scenario.h"
 #include "ty_planner.h"
 #include "ty_topologies.h"
@@ -87,10 +88,7 @@ static ty_plan_options asked(uint32_t servers)
 {
     ty_plan_options o = ty_plan_options_default();
 
-    o.servers = servers;
-    o.fix_servers = true;
-    o.fix_compression = true;
-    o.bucket_bytes = 32u << 20;
+    pin(&o.pins, "servers=%u,compression=none,bucket=32MiB", servers);
     o.global_batch = 240; /* of 2 to 10 devices */
     return o;
 }
@@ -269,11 +267,8 @@ Test(servers, beside_workers_add_up_in_their_memory)
         double seconds = 0, expected_s = 0;
         lowered l;
 
-        o.fix_algorithm = o.fix_compression = true;
-        o.algorithm = algorithms[r % 3];
-        o.data_parallel = 4;
-        o.pipeline_stages = 1;
-        o.bucket_bytes = 32u << 20;
+        pin(&o.pins, "pp=1,dp=4,compression=none,bucket=32MiB,algorithm=%s",
+            ty_algorithm_name(algorithms[r % 3]));
         o.global_batch = 64;
         plan = plan_on("vgg16", "host:4 gpu:1 @v100-sxm2-16gb nvlink2 eth10", &o, &cluster);
         slow = with_memory_rate(plan, cluster, ty_cluster_device_type(cluster, 0), rate, &l);
@@ -285,17 +280,18 @@ Test(servers, beside_workers_add_up_in_their_memory)
             if (in->op != TY_OP_COLLECTIVE)
                 continue;
             seconds += cost->seconds - cost->latency_s;
-            expected_s += way_s + (o.algorithm == TY_RING ? way_s : fmax(way_s, 3 * moved / rate));
+            expected_s +=
+                way_s + (o.pins.algorithm == TY_RING ? way_s : fmax(way_s, 3 * moved / rate));
             seen++;
         }
         cr_expect_gt(seen, 1);
         cr_expect_float_eq(seconds, expected_s, 1e-6 * expected_s,
                            "%s at %g bytes/s: found %.9g s, expected %.9g s",
-                           ty_algorithm_name(o.algorithm), rate, seconds, expected_s);
+                           ty_algorithm_name(o.pins.algorithm), rate, seconds, expected_s);
         cr_expect_float_eq(
             simulated_s(plan, &l, slow, (ty_simulate_options){.steps = 3, .time_limit_s = 60}) /
                 estimated_s(plan, &l),
-            1, 0.01, "%s at %g bytes/s", ty_algorithm_name(o.algorithm), rate);
+            1, 0.01, "%s at %g bytes/s", ty_algorithm_name(o.pins.algorithm), rate);
         memory_rate_free(plan, cluster, slow, &l);
     }
 }
@@ -408,13 +404,13 @@ Test(servers, as_many_as_pay)
     cr_assert_eq(
         ty_plan_system(ty_system_find("tensorflow-on-spark"), vgg, cluster, NULL, &o, &own, &error),
         TY_OK, "%s", error.message);
-    o.fix_servers = true;
-    for (o.servers = 0; o.servers <= 4; o.servers++) {
+    for (uint32_t servers = 0; servers <= 4; servers++) {
         ty_plan *plan = NULL;
+        ty_pin(&o.pins, TY_AXIS_SERVERS, servers);
         cr_assert_eq(ty_plan_system(ty_system_find("tensorflow-on-spark"), vgg, cluster, NULL, &o,
                                     &plan, &error),
-                     TY_OK, "%u servers: %s", o.servers, error.message);
-        cr_expect_eq(plan->servers.count, o.servers);
+                     TY_OK, "%u servers: %s", servers, error.message);
+        cr_expect_eq(plan->servers.count, servers);
         best_s = fmin(best_s, plan->prediction.step_time_s);
         ty_plan_free(plan);
     }
@@ -428,22 +424,19 @@ Test(servers, as_many_as_pay)
 Test(servers, questions_without_sense_are_refused)
 {
     static const struct {
-        ty_plan_options options;
-        const char *message;
+        const char *fix, *message;
     } rows[] = {
-        {{.servers = 6}, "servers: found 6, expected fewer than the 6 hosts of"},
-        {{.servers = 2, .fix_algorithm = true, .algorithm = TY_RING},
+        {"servers=6", "servers: found 6, expected fewer than the 6 hosts of"},
+        {"servers=2,algorithm=ring",
          "servers: found 2, expected 0: another algorithm is asked for"},
-        {{.servers = 2, .pipeline_stages = 2}, "expected 0: stages are asked for"},
-        {{.servers = 2, .pinned = TY_PIN_TENSOR, .dimensions.tensor_parallel = 2},
-         "expected 0: parameter servers serve replicas of one device"},
-        {{.servers = 2, .pinned = TY_PIN_ZERO, .dimensions.zero = 1}, "expected 0: with ZeRO"},
-        {{.servers = 2, .fix_schedule = true, .schedule = TY_PIPEDREAM},
-         "expected 0: that schedule has no flush"},
-        {{.servers = 2, .fix_compression = true, .compression.kind = TY_COMPRESSION_ONE_BIT},
+        {"servers=2,pp=2", "expected 0: stages are asked for"},
+        {"servers=2,tp=2", "expected 0: parameter servers serve replicas of one device"},
+        {"servers=2,zero=1", "expected 0: with ZeRO"},
+        {"servers=2,schedule=pipedream", "expected 0: that schedule has no flush"},
+        {"servers=2,compression=one-bit",
          "expected 0: they sum gradients as they are, in fp16 or in bf16"},
-        {{.servers = 2, .devices = 9}, "devices: found 9, "},
-        {{.fix_shard = true, .shard = TY_SHARD_TENSOR},
+        {"servers=2,devices=9", "devices: found 9, "},
+        {"shard=tensor",
          "shard: found \"tensor\" without servers of their own, expected servers=N too"},
     };
     ty_cluster *cluster = cluster_of(HOSTS);
@@ -451,10 +444,10 @@ Test(servers, questions_without_sense_are_refused)
 
     cr_assert_eq(ty_workload_open("vgg16", &vgg, NULL), TY_OK);
     for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
-        ty_plan_options o = rows[i].options;
+        ty_plan_options o = {.global_batch = 240};
         ty_plan *plan = NULL;
         ty_error error = {0};
-        o.global_batch = 240;
+        pin(&o.pins, "%s", rows[i].fix);
         cr_expect_eq(ty_plan_search(vgg, cluster, NULL, &o, &plan, &error), TY_EINVAL, "%s",
                      rows[i].message);
         cr_expect_not_null(strstr(error.message, rows[i].message), "found \"%s\", expected \"%s\"",

@@ -1,4 +1,5 @@
 /* Failures against Monte Carlo; input, cost and energy against figures by hand. */
+#include "../pin.h"
 #include "ty_economics.h"
 #include "ty_planner.h"
 
@@ -249,9 +250,7 @@ static ty_plan *plan_resnet(const ty_cluster *cluster, uint32_t batch)
     ty_error error = {0};
 
     options.global_batch = batch;
-    options.pipeline_stages = 1;
-    options.fix_compression = true;
-    options.compression.kind = TY_COMPRESSION_NONE;
+    pin(&options.pins, "pp=1,compression=none");
     cr_assert_eq(ty_workload_open("resnet50", &workload, &error), TY_OK, "%s", error.message);
     cr_assert_eq(ty_plan_search(workload, cluster, NULL, &options, &plan, &error), TY_OK, "%s",
                  error.message);

@@ -427,7 +427,7 @@ Test(system_questions, none_is_left_out)
 {
     const char *key;
 
-    for (uint32_t i = 0; (key = ty_fix_key_at(i)) != NULL; i++) {
+    for (uint32_t i = 0; (key = ty_axis_name(i)) != NULL; i++) {
         bool is_asked = false;
         for (size_t k = 0; k < sizeof asks / sizeof asks[0]; k++)
             is_asked = is_asked || strcmp(asks[k].key, key) == 0;

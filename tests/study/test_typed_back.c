@@ -260,21 +260,28 @@ Test(typed_back, what_completion_proposes_is_read)
     const char *key;
     uint32_t count = 0;
 
-    for (uint32_t k = 0; (key = ty_fix_key_at(k)) != NULL; k++)
-        for (const char *at = ty_fix_values_at(k); *at != '\0'; at += strspn(at, " ")) {
+    for (uint32_t a = 0; (key = ty_axis_name(a)) != NULL; a++) {
+        ty_text values = {0};
+        ty_axis_values((ty_axis)a, &values);
+        for (const char *at = values.data; *at != '\0'; at += strspn(at, " ")) {
             const size_t length = strcspn(at, " ");
-            ty_plan_options options = ty_plan_options_default();
-            ty_fix_texts texts = {0};
+            ty_pins pins = {0};
+            ty_text text = {0};
             ty_error error = {0};
             char pin[64];
 
             snprintf(pin, sizeof pin, "%s=%.*s", key, (int)length, at);
-            cr_expect_eq(ty_fix_read(pin, 16, &texts, &options, &error), TY_OK, "%s: %s", pin,
-                         error.message);
-            ty_fix_texts_clear(&texts);
+            cr_expect_eq(ty_pins_read(pin, 16, &pins, &error), TY_OK, "%s: %s", pin, error.message);
+            cr_expect_eq(ty_pins_print(&pins, &text, &error), TY_OK, "%s", error.message);
+            cr_expect(strcmp(text.data, pin) == 0 || strcmp(pin, "cycle=5ms") == 0 ||
+                          strcmp(pin, "layers=8x4") == 0,
+                      "%s: printed as %s", pin, text.data);
+            ty_text_clear(&text);
             at += length;
             count++;
         }
+        ty_text_clear(&values);
+    }
     cr_expect_gt(count, 60, "%u values", count);
 }
 
@@ -288,7 +295,7 @@ Test(typed_back, lists_are_read_as_they_are_written)
         {"replicas=300x1", "expected at most 256 stages"},
         {"layers=3x", "found '3x', expected a number for each stage"},
         {"layers=5+5", "layers: found 10 in all, lenet has"},
-        {"layers=900", "layers: found '900'"},
+        {"layers=900", "layers: found 900 in all, lenet has 9"},
         {"layers=4+5,pp=3", "layers: found those of 2 stages, expected 3"},
         {"compress=some", "found 'some', expected all, or shorter"},
         {"compress=shorter,compression=none", "none leaves shorter nothing to choose"},
