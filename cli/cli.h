@@ -46,7 +46,7 @@ typedef struct cli_options {
     const char *host, *device, *format, *to, *on, *rdma, *root, *oversubscription, *hosts_text;
     const char *nodes, *script, *image, *metrics, *mlperf_log;
     const char *init, *save_weights, *bad_samples_text;
-    const char *checkpoint, *checkpoint_every_text, *evaluate_every_text, *vocabulary_text;
+    const char *checkpoint, *checkpoint_every, *keep_text, *evaluate_every_text, *vocabulary_text;
     const char *global_batch_text, *top_text, *steps_text, *ranks_text, *per_host_text,
         *sequence_text;
     const char *learning_rate, *compressions, *reached, *sizes, *algorithm;
@@ -54,8 +54,8 @@ typedef struct cli_options {
     const char *seeds_text, *straggler, *jitter;
     const char *slow_link, *failures, *beside, *horizon, *checkpoint_interval, *restart, *repair;
     /* Parsed from the texts; 0 if not given. */
-    uint64_t global_batch, top, steps, ranks, per_host, seed, seeds, sequence, hosts,
-        checkpoint_every, evaluate_every, vocabulary, bad_samples;
+    uint64_t global_batch, top, steps, ranks, per_host, seed, seeds, sequence, hosts, keep,
+        evaluate_every, vocabulary, bad_samples;
     bool json, quiet, no_simulate, no_fold, per_device, elastic, allow_lossy, fastest, program,
         straight, queued, fewer, help, force, trust_config, show_origin, resume, anyway, csv,
         deterministic;

@@ -2,6 +2,7 @@
 #include "cli.h"
 
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 #define LARGEST_RATE 1e6 /* as in plans */
@@ -126,6 +127,25 @@ ty_status question_open(const cli_options *options, ty_question_inputs *out, ty_
 
 /* ---- Trainings ----------------------------------------------------------------------------- */
 
+/* "100" steps, or "10min". */
+static ty_status interval_from(const char *text, ty_training *out, ty_error *error)
+{
+    const size_t digits = strspn(text, "0123456789");
+    ty_error why = {0};
+
+    if (digits > 0 && digits < 10 && text[digits] == '\0' && strtoul(text, NULL, 10) > 0) {
+        out->checkpoint_every = (uint32_t)strtoul(text, NULL, 10);
+        return TY_OK;
+    }
+    if (digits < strlen(text) && ty_parse_seconds(text, &out->checkpoint_every_s, &why) == TY_OK &&
+        out->checkpoint_every_s > 0)
+        return TY_OK;
+    return ty_fail(error, TY_EINVAL,
+                   "--checkpoint-every: found '%.40s', expected steps or a time, such as 100 or "
+                   "10min",
+                   text);
+}
+
 ty_status training_from(const cli_options *options, ty_training *out, ty_error *error)
 {
     ty_training training = {.backend = options->backend,
@@ -134,7 +154,7 @@ ty_status training_from(const cli_options *options, ty_training *out, ty_error *
                             .steps = (uint32_t)options->steps,
                             .evaluate_every = (uint32_t)options->evaluate_every,
                             .checkpoint = options->checkpoint,
-                            .checkpoint_every = (uint32_t)options->checkpoint_every,
+                            .keep = (uint32_t)options->keep,
                             .resume = options->resume,
                             .init = options->init,
                             .deterministic = options->deterministic,
@@ -148,9 +168,14 @@ ty_status training_from(const cli_options *options, ty_training *out, ty_error *
     if (options->until != NULL &&
         ty_target_parse(options->until, &training.until, &detail) != TY_OK)
         return ty_fail(error, TY_EINVAL, "--until: %s", detail.message);
-    if (options->checkpoint == NULL && (options->checkpoint_every > 0 || options->resume))
+    if (options->checkpoint == NULL &&
+        (options->checkpoint_every != NULL || options->keep > 0 || options->resume))
         return ty_fail(error, TY_EINVAL, "--%s: found without --checkpoint, expected the folder",
-                       options->resume ? "resume" : "checkpoint-every");
+                       options->resume     ? "resume"
+                       : options->keep > 0 ? "keep"
+                                           : "checkpoint-every");
+    if (options->checkpoint_every != NULL)
+        TY_TRY(interval_from(options->checkpoint_every, &training, error));
     if (options->init != NULL && options->resume)
         return ty_fail(error, TY_EINVAL,
                        "--init: found with --resume, which resumes from the weights of a "

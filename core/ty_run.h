@@ -163,6 +163,10 @@ void ty_target_text(const ty_target *target, ty_text *text);
 #define TY_SECRET_VARIABLE "TRAINYARD_SECRET"
 #define TY_SECRET_FILE_VARIABLE "TRAINYARD_SECRET_FILE"
 
+/** Usual number of checkpoints kept: if the newest is damaged, a run resumes from the one before.
+ */
+#define TY_CHECKPOINTS_KEPT 2
+
 typedef enum ty_job_kind {
     TY_JOB_TRAIN,   /* run the program */
     TY_JOB_PROFILE, /* measure the layers of the workload and the collectives between the started
@@ -193,6 +197,8 @@ typedef struct ty_job {
     uint32_t evaluate_every; /* steps between evaluations while there is a target */
     char *checkpoint;        /* folder for checkpoints; NULL: none */
     uint32_t checkpoint_every; /* steps between two; 0: only after the last step */
+    double checkpoint_every_s; /* seconds between two; 0: not by time */
+    uint32_t keep;             /* newest checkpoints that remain; 0: TY_CHECKPOINTS_KEPT */
     bool resume;               /* resume from the newest in `checkpoint` */
     char *init;                /* weights to start from, safetensors; NULL: the seed's */
     char *save_weights;        /* file for the weights at the end; NULL: none */

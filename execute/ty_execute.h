@@ -28,6 +28,7 @@ typedef struct ty_execute_options {
     FILE *progress; /* rank 0 reports here; NULL: silent */
     const volatile sig_atomic_t
         *stop;     /* set to the number of a signal to stop, else 0; may be NULL */
+    bool resume;   /* from the newest checkpoint in the job's folder for them, if there is one */
     bool *is_kept; /* [out] the output was written although the run failed; may be NULL */
 } ty_execute_options;
 
@@ -37,8 +38,8 @@ typedef struct ty_execute_options {
  * with the same result on all ranks.
  * @return TY_OK, with the job's output written; TY_EINTERRUPTED on all ranks when any received a
  *         stop: the current step is finished, and the output has the steps until then, if any;
- *         TY_EIO also if a checkpoint or the weights could not be written: the output has the
- *         steps until then;
+ *         TY_EIO also if the last checkpoint or the weights could not be written: the output has
+ *         the steps until then;
  *         TY_ELIMIT: the loss is no longer finite. A failure of this rank alone marks the
  *         transport as broken, and closing it ends the other ranks.
  */

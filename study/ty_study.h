@@ -296,6 +296,8 @@ typedef struct ty_training {
     uint32_t evaluate_every; /* steps; with a target; 0: 50 */
     const char *checkpoint;  /* folder; NULL: none */
     uint32_t checkpoint_every;
+    double checkpoint_every_s; /* as in ty_job */
+    uint32_t keep;             /* as in ty_job */
     bool resume;
     const char *init;         /* weights to start from, safetensors; NULL: the seed's */
     bool deterministic;       /* as in ty_job */

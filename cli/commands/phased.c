@@ -343,7 +343,7 @@ exit_code phased_run(const cli_options *options)
     exit_code code =
         refuse_options("run", options,
                        ALLOWED("backend", "precision", "until", "evaluate-every", "data",
-                               "bad-samples", "checkpoint", "checkpoint-every", "resume",
+                               "bad-samples", "checkpoint", "checkpoint-every", "keep", "resume",
                                "deterministic", "init", "save-weights", "anyway", "output"));
     ty_error error = {0};
     ty_phased_plan *plan = NULL;

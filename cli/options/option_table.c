@@ -97,8 +97,11 @@ static const option_row table[] = {
     NUMBER("evaluate-every", evaluate_every, 1000000000, "N",
            "steps between two evaluations on the way to --until (default 50)"),
     TEXT("checkpoint", 0, checkpoint, "DIR", "keep the state of the run in this folder"),
-    NUMBER("checkpoint-every", checkpoint_every, 1000000000, "N",
-           "steps between two checkpoints (default: one at the end)"),
+    TEXT("checkpoint-every", 0, checkpoint_every, "N|TIME",
+         "steps or time between two checkpoints, 100 or 10min (default: one at the end)"),
+    NUMBER("keep", keep, 1000000, "K",
+           "newest checkpoints that remain (default 2); if the newest is damaged, --resume takes "
+           "the one before"),
     FLAG("resume", 0, resume, "continue from the newest checkpoint"),
     FLAG("deterministic", 0, deterministic,
          "repeat a run bit for bit on GPUs, where sums of attention otherwise have any order"),

@@ -40,9 +40,13 @@ static ty_status check_train(const ty_job *job, const char *place, ty_error *err
     if (ty_target_is_set(&job->until) && job->evaluate_every == 0)
         return ty_fail(error, TY_EPARSE,
                        "%s/evaluate_every: found 0, expected at least 1 with until", place);
-    if (job->checkpoint == NULL && (job->checkpoint_every > 0 || job->resume))
+    if (job->checkpoint == NULL &&
+        (job->checkpoint_every > 0 || job->checkpoint_every_s > 0 || job->keep > 0 || job->resume))
         return ty_fail(error, TY_EPARSE, "%s/checkpoint: found none, expected a folder with %s",
-                       place, job->resume ? "resume" : "checkpoint_every");
+                       place,
+                       job->resume     ? "resume"
+                       : job->keep > 0 ? "keep"
+                                       : "checkpoint_every");
     if (job->init != NULL && job->resume)
         return ty_fail(error, TY_EPARSE,
                        "%s/init: found weights to start from with resume, expected one of them",
@@ -213,6 +217,10 @@ static const json_field fields[] = {
     {TEXT(checkpoint), .is_optional = true, .applies = trains},
     {"checkpoint_every", JSON_UINT32, JSON_AT(ty_job, checkpoint_every), 0, TY_MAX_STEPS,
      .is_optional = true, JSON_SAID(ty_job, checkpoint), .applies = trains},
+    {"checkpoint_every_s", JSON_NUMBER, JSON_AT(ty_job, checkpoint_every_s), 0, 1e9,
+     .is_optional = true, JSON_SAID(ty_job, checkpoint_every_s), .applies = trains},
+    {"keep", JSON_UINT32, JSON_AT(ty_job, keep), 0, TY_MAX_STEPS, .is_optional = true,
+     JSON_SAID(ty_job, keep), .applies = trains},
     {"resume", JSON_BOOL, JSON_AT(ty_job, resume), .is_optional = true,
      JSON_SAID(ty_job, checkpoint), .applies = trains},
     {TEXT(init), .is_optional = true, .applies = trains},

@@ -15,7 +15,7 @@
 #include <string.h>
 #include <unistd.h>
 
-enum { SKIPPED_TAG = 12, DIVERGED = 10 };
+enum { SKIPPED_TAG = 12, CLOCK_TAG = 14, DIVERGED = 10, GROWTH = 8 };
 
 typedef struct training {
     const ty_job *job;
@@ -29,6 +29,8 @@ typedef struct training {
     ty_checkpoint_place place; /* that it resumes from */
     uint32_t start;            /* steps done when this run began */
     uint32_t saved;            /* step of this run's newest checkpoint; `start` without */
+    double saved_s;            /* on rank 0: when it was due last, or the run began */
+    uint32_t stretch;          /* steps until rank 0 looks at the clock; 0: it need not */
     int lock;                  /* on the folder for checkpoints; -1: another rank has it, or none */
     bool is_warned;            /* of a loss that diverges */
     bool is_finished;          /* by an earlier run, whose result still exists */
@@ -141,16 +143,41 @@ static void on_step(void *context, uint32_t steps_done, double loss)
     ty_progress_update(&t->progress, steps_done, note);
 }
 
+static uint32_t kept(const ty_job *job)
+{
+    return job->keep > 0 ? job->keep : TY_CHECKPOINTS_KEPT;
+}
+
+static bool resumes(const training *t)
+{
+    return t->job->resume || (t->options->resume && t->job->checkpoint != NULL);
+}
+
+/* On all ranks of the plan, so that they resume from the same step. */
 static ty_status start_find(training *t, ty_error *error)
 {
     const ty_job *job = t->job;
+    const ty_checkpoint_query query = {.directory = job->checkpoint,
+                                       .plan = job->plan,
+                                       .steps = job->steps,
+                                       .is_optional = !job->resume};
+    FILE *to = t->transport->rank == 0 ? t->options->progress : NULL;
+    const uint32_t launched = t->transport->size;
+    ty_error damage = {0};
+    ty_status status;
 
-    if (job->resume)
-        TY_TRY(ty_checkpoint_find(job->checkpoint, job->plan, t->transport->rank, job->steps,
-                                  &t->place, error));
-    else if (job->checkpoint != NULL)
-        TY_TRY(ty_checkpoint_refuse(job->checkpoint, error));
+    if (!resumes(t))
+        return TY_OK;
+    t->transport->size = ty_plan_rank_count(job->plan);
+    status = ty_checkpoint_agree(query, t->transport, &t->place, &damage, error);
+    t->transport->size = launched;
+    TY_TRY(status);
     t->start = t->saved = t->place.step;
+    if (damage.status != TY_OK && t->transport->rank == 0)
+        fprintf(stderr, "warning: %s; training resumes from the checkpoint before it, of step %u\n",
+                damage.message, t->start);
+    else if (to != NULL && t->options->resume && t->start > 0)
+        fprintf(to, "resumes from the checkpoint of step %u in %s\n", t->start, job->checkpoint);
     return TY_OK;
 }
 
@@ -190,6 +217,8 @@ static ty_status places_try(training *t, ty_error *error)
         return TY_OK;
     if (job->checkpoint != NULL)
         TY_TRY(ty_checkpoint_lock(job->checkpoint, &t->lock, error));
+    if (job->checkpoint != NULL && !resumes(t))
+        TY_TRY(ty_checkpoint_refuse(job->checkpoint, error));
     if (job->save_weights != NULL)
         TY_TRY(ty_file_try(job->save_weights, error));
     return ty_file_try(job->output, error);
@@ -220,6 +249,13 @@ static bool is_server(const training *t)
     return t->transport->rank >= ty_plan_rank_count(t->job->plan);
 }
 
+/* Checks on one rank alone, before ranks communicate. */
+static ty_status training_check(training *t, ty_error *error)
+{
+    TY_TRY(job_check(t->job, t->transport, error));
+    return places_try(t, error);
+}
+
 static ty_status training_prepare(training *t, ty_error *error)
 {
     const ty_job *job = t->job;
@@ -230,12 +266,8 @@ static ty_status training_prepare(training *t, ty_error *error)
     uint32_t pipeline_rank;
     ty_status status;
 
-    TY_CHECK(job_check(job, t->transport, error), status, done);
-    if (is_server(t))
-        return TY_OK;
-    TY_CHECK(places_try(t, error), status, done);
     TY_CHECK(start_find(t, error), status, done);
-    if (job->resume)
+    if (t->start > 0)
         TY_CHECK(ty_result_is_kept(job, &t->place, &t->is_finished, error), status, done);
     if (t->is_finished && job->save_weights == NULL)
         return TY_OK;
@@ -282,8 +314,8 @@ static ty_status training_prepare(training *t, ty_error *error)
                  &t->interpreter, error),
              status, done);
     if (t->start > 0)
-        TY_CHECK(ty_checkpoint_load(t->interpreter, job->checkpoint, &t->place, error), status,
-                 done);
+        TY_CHECK(ty_checkpoint_load(t->interpreter, job->checkpoint, &t->place, kept(job), error),
+                 status, done);
     t->run = ty_alloc(1, sizeof *t->run);
     if (t->run == NULL)
         status = ty_fail(error, TY_ENOMEM, "out of memory");
@@ -305,10 +337,14 @@ static void training_free(training *t)
 
 /* ---- Training ---------------------------------------------------------------------------- */
 
-/* Steps until the next evaluation, checkpoint or end. */
-static uint32_t stretch_end(const ty_job *job, uint32_t done)
+/* Steps until the next evaluation, checkpoint, look at the clock or end. */
+static uint32_t stretch_end(const training *t, uint32_t done)
 {
+    const ty_job *job = t->job;
     uint32_t end = job->steps;
+
+    if (t->stretch > 0 && t->stretch < end - done)
+        end = done + t->stretch;
 
     if (job->gradients != NULL && done == 0)
         end = 1;
@@ -366,8 +402,10 @@ static ty_status evaluate(training *t, bool *is_reached, ty_error *error)
 static ty_status checkpoint(training *t, ty_error *error)
 {
     const uint32_t step = ty_interpreter_steps(t->interpreter);
-    ty_status status = ty_checkpoint_save(t->interpreter, t->job->checkpoint, t->saved, error);
+    ty_status status = TY_OK;
 
+    if (step > t->saved) /* a failure must not remove the files that it resumed from */
+        status = ty_checkpoint_save(t->interpreter, t->job->checkpoint, kept(t->job), error);
     if (status == TY_OK)
         t->saved = step;
     return status;
@@ -388,29 +426,82 @@ static ty_status interrupted(training *t, ty_error *error)
     return ty_fail(error, TY_EINTERRUPTED, "%.100s; saved in %.100s", stopped, t->job->checkpoint);
 }
 
+/* With checkpoints by time: whether one is due by rank 0's clock, and the steps until it looks
+ * again. `steps` took the time since the stretch began. All ranks return the same. */
+static ty_status clock_ask(training *t, uint32_t steps, bool *is_due, ty_error *error)
+{
+    const double every_s = t->job->checkpoint_every_s, now_s = ty_now_s();
+    double said[2] = {0};
+
+    if (!(every_s > 0))
+        return TY_OK;
+    if (t->transport->rank == 0) {
+        const double step_s = (now_s - t->stretch_started_s) / steps,
+                     left_s = every_s - (now_s - t->saved_s);
+        said[0] = !(left_s > 0);
+        /* The first steps may be slow, so the estimate grows slowly. */
+        said[1] = fmin((double)GROWTH * steps, (left_s > 0 ? left_s : every_s) / step_s);
+        said[1] = fmin(fmax(floor(said[1]), 1), t->job->steps);
+        if (said[0] > 0)
+            t->saved_s = now_s;
+    }
+    TY_TRY(ty_collective_run(t->transport,
+                             &(ty_collective_options){.kind = TY_ALL_REDUCE,
+                                                      .algorithm = TY_TREE,
+                                                      .member_count = t->transport->size,
+                                                      .data = said,
+                                                      .count = 2,
+                                                      .element = TY_ELEMENT_DOUBLE,
+                                                      .tag = CLOCK_TAG},
+                             error));
+    *is_due = said[0] > 0;
+    t->stretch = (uint32_t)said[1];
+    return TY_OK;
+}
+
 /* A checkpoint of diverging training would replace the last good one. */
-static bool is_checkpoint_due(const training *t, uint32_t done, bool is_reached)
+static bool is_checkpoint_due(const training *t, uint32_t done, bool is_reached, bool is_time)
 {
     const ty_job *job = t->job;
 
     return job->checkpoint != NULL &&
-           (is_reached || done == job->steps ||
+           (is_reached || is_time || done == job->steps ||
             (job->checkpoint_every > 0 && done % job->checkpoint_every == 0)) &&
            !diverges(t, done);
+}
+
+/* A full disk delays a checkpoint, not the training: the next one may succeed.
+ * @return false: the run ends here, with the reason in `unsaved` */
+static bool checkpoint_try(training *t, bool is_last)
+{
+    t->unsaved = (ty_error){0};
+    if (checkpoint(t, &t->unsaved) == TY_OK)
+        return true;
+    if (is_last || t->transport->is_broken || t->unsaved.status == TY_EBACKEND)
+        return false;
+    if (t->transport->rank == 0)
+        fprintf(
+            stderr,
+            "warning: no checkpoint after step %u, and training continues: %s; the newest is of "
+            "step %u\n",
+            ty_interpreter_steps(t->interpreter), t->unsaved.message, t->saved);
+    return true;
 }
 
 static ty_status train(training *t, ty_error *error)
 {
     const ty_job *job = t->job;
-    bool is_reached = false;
+    bool is_reached = false, is_time = false;
     uint32_t done = t->start;
     ty_status status = TY_OK;
 
     /* All steps were done before, and the result was lost. */
     if (done == job->steps && ty_job_evaluates(job))
         TY_CHECK(evaluate(t, &is_reached, error), status, done);
+    t->saved_s = ty_now_s();
+    t->stretch = job->checkpoint_every_s > 0;
     while (done < job->steps && !is_reached) {
-        uint32_t end = stretch_end(job, done);
+        uint32_t end = stretch_end(t, done);
 
         if (t->transport->rank == 0)
             TY_CHECK(ty_servers_notify(job->plan, t->transport, done, end, error), status, done);
@@ -425,11 +516,13 @@ static ty_status train(training *t, ty_error *error)
         if (done == 0 && job->gradients != NULL)
             TY_CHECK(ty_interpreter_save_gradients(t->interpreter, job->gradients, error), status,
                      done);
+        TY_CHECK(clock_ask(t, end - done, &is_time, error), status, done);
         done = end;
         if (ty_job_evaluates(job) &&
             (done == job->steps || (job->evaluate_every > 0 && done % job->evaluate_every == 0)))
             TY_CHECK(evaluate(t, &is_reached, error), status, done);
-        if (is_checkpoint_due(t, done, is_reached) && checkpoint(t, &t->unsaved) != TY_OK)
+        if (is_checkpoint_due(t, done, is_reached, is_time) &&
+            !checkpoint_try(t, is_reached || done == job->steps))
             break; /* the last one is unchanged; the result has the steps until here */
     }
 done:
@@ -592,7 +685,10 @@ static ty_status train_job(const ty_job *job, ty_transport *transport,
     const uint32_t launched = transport->size;
     ty_status status;
 
-    status = training_prepare(&t, error);
+    status = training_check(&t, error);
+    TY_CHECK(ty_transport_agree(transport, status, error), status, unprepared);
+    if (!is_server(&t))
+        status = training_prepare(&t, error);
     TY_CHECK(ty_transport_agree(transport, status, error), status, unprepared);
     if (is_server(&t)) {
         status = serve(&t, error);

@@ -1,4 +1,4 @@
-/* Checkpoints: once all ranks' files exist, latest.json names them. */
+/* Checkpoints: once all ranks' files exist, checkpoint.json names them. */
 #include "checkpoint_parts.h"
 #include "interpreter_state.h"
 
@@ -6,7 +6,6 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 #include <sys/file.h>
 #include <unistd.h>
@@ -105,36 +104,71 @@ void ty_checkpoint_unlock(int lock)
         close(lock);
 }
 
-/* "step-N" */
-static bool is_step(const char *name, uint32_t *step)
-{
-    char *end;
-    unsigned long value;
+/* ---- The newest intact checkpoint ------------------------------------------------------------ */
 
-    if (strncmp(name, "step-", 5) != 0 || name[5] < '0' || name[5] > '9')
-        return false;
-    value = strtoul(name + 5, &end, 10);
-    if (*end != '\0' || value > UINT32_MAX)
-        return false;
-    *step = (uint32_t)value;
-    return true;
+ty_status ty_checkpoint_agree(ty_checkpoint_query query, ty_transport *transport,
+                              ty_checkpoint_place *out, ty_error *damage, ty_error *error)
+{
+    uint32_t *found = ty_alloc(transport->size, sizeof *found), least, largest;
+    ty_error own = {0};
+    ty_status status = found != NULL ? path_check(query.directory, error)
+                                     : ty_fail(error, TY_ENOMEM, "out of memory for a checkpoint");
+
+    query.most = UINT32_MAX;
+    query.rank = transport->rank;
+    do { /* each time with an older one, so it ends */
+        if (status == TY_OK)
+            status = ty_checkpoint_find(&query, out, &own, error);
+        TY_CHECK(ty_transport_agree(transport, status, error), status, done);
+        found[transport->rank] = out->step;
+        TY_CHECK(ty_collective_run(transport,
+                                   &(ty_collective_options){.kind = TY_ALL_GATHER,
+                                                            .member_count = transport->size,
+                                                            .data = found,
+                                                            .count = sizeof *found,
+                                                            .element = TY_ELEMENT_BYTE,
+                                                            .tag = DIGEST_TAG},
+                                   error),
+                 status, done);
+        least = largest = found[0];
+        for (uint32_t r = 1; r < transport->size; r++) {
+            least = found[r] < least ? found[r] : least;
+            largest = found[r] > largest ? found[r] : largest;
+        }
+        query.most = least;
+        if (least == 0 && largest > 0) /* never trains from the start over a checkpoint */
+            status = ty_fail(error, TY_EIO,
+                             "%s: some ranks find a checkpoint of step %u and others none: is the "
+                             "folder shared by all hosts?",
+                             query.directory, largest);
+    } while (status == TY_OK && least < largest);
+    if (status == TY_OK && ty_transport_agree(transport, own.status, &own) != TY_OK)
+        *damage = own;
+done:
+    ty_free(found);
+    return status;
 }
 
-/* Removes all checkpoints but the newest: a run may have ended while it wrote or removed one. */
-static void others_remove(const ty_interpreter *in, const char *directory, uint32_t newest)
+/* Removes newer checkpoints, which are damaged or incomplete, and all but `kept` others. */
+static void others_remove(const ty_interpreter *in, const char *directory, uint32_t newest,
+                          uint32_t kept)
 {
-    DIR *folder = opendir(directory);
-    const struct dirent *entry;
-    uint32_t step;
+    uint32_t *steps, count;
 
-    while (folder != NULL && (entry = readdir(folder)) != NULL)
-        if (is_step(entry->d_name, &step) && step != newest)
-            checkpoint_rank_remove(in, directory, step);
-    if (folder != NULL)
-        closedir(folder);
+    if (checkpoint_steps(directory, &steps, &count, NULL) != TY_OK)
+        return;
+    for (uint32_t i = 0; i < count; i++) {
+        const bool is_whole = steps[i] == newest ||
+                              (steps[i] < newest && !checkpoint_is_incomplete(directory, steps[i]));
+        if (is_whole && kept > 0)
+            kept--;
+        else
+            checkpoint_rank_remove(in, directory, steps[i]);
+    }
+    ty_free(steps);
 }
 
-ty_status ty_checkpoint_save(ty_interpreter *in, const char *directory, uint32_t replaced,
+ty_status ty_checkpoint_save(ty_interpreter *in, const char *directory, uint32_t kept,
                              ty_error *error)
 {
     ty_transport *transport = in->options.transport;
@@ -165,8 +199,8 @@ ty_status ty_checkpoint_save(ty_interpreter *in, const char *directory, uint32_t
     ty_free(files);
     if (status != TY_OK)
         checkpoint_rank_remove(in, directory, in->controls_done);
-    else if (replaced != in->controls_done)
-        checkpoint_rank_remove(in, directory, replaced);
+    else
+        others_remove(in, directory, in->controls_done, kept);
     return status;
 }
 
@@ -185,7 +219,7 @@ static void step_set(ty_interpreter *in, uint32_t step)
 }
 
 ty_status ty_checkpoint_load(ty_interpreter *in, const char *directory,
-                             const ty_checkpoint_place *place, ty_error *error)
+                             const ty_checkpoint_place *place, uint32_t kept, ty_error *error)
 {
     ty_status status = path_check(directory, error);
 
@@ -197,6 +231,6 @@ ty_status ty_checkpoint_load(ty_interpreter *in, const char *directory,
     in->origin_ranks = place->rank_count;
     status = checkpoint_rank_load(in, directory, place, error);
     if (status == TY_OK)
-        others_remove(in, directory, place->step);
+        others_remove(in, directory, place->step, kept);
     return status;
 }

@@ -2,20 +2,22 @@
  * @file checkpoint.h
  * Saves the state of a run and resumes from it. Internal to execute/.
  *
- *     DIR/latest.json           trainyard.checkpoint/2: plan, ranks, step, folder of the newest one
- *     DIR/step-N/rank-R         state of rank R after N steps
+ *     DIR/step-N/rank-R           state of rank R after N steps
+ *     DIR/step-N/checkpoint.json  trainyard.checkpoint/2: plan, ranks, step, digests of the files
+ *     DIR/latest.json             a copy of the newest checkpoint.json
  *
  * A rank's file is a header and sections, each with its SHA-256, in the host's byte order. Sections
  * hold the losses so far, and for each of the rank's stages all weight versions, optimizer states,
  * statistics and the residuals of compressors; only its own shard of a sharded bucket. The next
- * samples follow from the samples so far, which latest.json counts. latest.json has a digest of
- * each rank's header and sections, and one of itself, so that any changed bit of a checkpoint is
- * detected.
+ * samples follow from the samples so far, which checkpoint.json counts. checkpoint.json has a
+ * digest of each rank's header and sections, and one of itself, so that any changed bit of a
+ * checkpoint is detected.
  *
- * Files are written under a temporary name, flushed to the disk and renamed. latest.json is
- * replaced once all ranks' files exist; then the files that it named before are removed. So
- * latest.json always names a complete checkpoint, even after a crash. All ranks see the same
- * folder.
+ * Files are written under a temporary name, flushed to the disk and renamed. checkpoint.json is
+ * written once all ranks' files exist; then all checkpoints but the newest K are removed. So a
+ * checkpoint.json always names a complete checkpoint, even after a crash. A resumed run takes the
+ * newest checkpoint whose files are intact on all ranks. All ranks see the same folder. Only the
+ * user that trains can read its state.
  */
 #ifndef TY_EXECUTE_CHECKPOINT_H
 #define TY_EXECUTE_CHECKPOINT_H
@@ -32,17 +34,33 @@ typedef struct ty_checkpoint_place {
     ty_digest file;      /* of that file */
 } ty_checkpoint_place;
 
+/** The checkpoints of a folder that one rank may resume from. */
+typedef struct ty_checkpoint_query {
+    const char *directory;
+    const ty_plan *plan;
+    uint32_t rank;
+    uint32_t steps;   /* of the run */
+    uint32_t most;    /* ignores checkpoints of more steps */
+    bool is_optional; /* without any checkpoint, the place has step 0 */
+} ty_checkpoint_query;
+
 /**
- * The newest checkpoint in a folder. A plan resumes from its own, or from one of a plan with the
+ * The newest checkpoint in a folder whose own file is intact; if there is only one, its file is
+ * checked when it is loaded. A plan resumes from its own, or from one of a plan with the
  * same state. That plan may differ in micro-batches, their size, replicas, learning rate, buckets,
  * algorithms and devices. With ZeRO, compression or an asynchronous schedule it may differ only in
  * micro-batch size, learning rate, algorithms and devices.
- * @return TY_EIO: there is none; TY_EPARSE: damaged, or of another plan, or of more than `steps`
- * steps.
+ * @param damage [out] of a newer checkpoint; untouched if there is none
+ * @return TY_EIO: there is none; TY_EPARSE: all are damaged, or the newest is of another plan, or
+ * of more than `steps` steps.
  */
-ty_status ty_checkpoint_find(const char *directory, const ty_plan *plan, uint32_t rank,
-                             uint32_t steps, ty_checkpoint_place *out,
-                             ty_error *error) TY_MUST_CHECK;
+ty_status ty_checkpoint_find(const ty_checkpoint_query *query, ty_checkpoint_place *out,
+                             ty_error *damage, ty_error *error) TY_MUST_CHECK;
+
+/** The same on all ranks of the plan: the newest checkpoint whose files are all intact. */
+ty_status ty_checkpoint_agree(ty_checkpoint_query query, ty_transport *transport,
+                              ty_checkpoint_place *out, ty_error *damage,
+                              ty_error *error) TY_MUST_CHECK;
 
 /**
  * Creates the folder, checks that files can be written there, and locks out other runs until this
@@ -60,16 +78,18 @@ ty_status ty_checkpoint_refuse(const char *directory, ty_error *error) TY_MUST_C
 /**
  * All ranks, between runs. On failure (full disk, weights that are no longer finite) on any rank
  * all get its message, nothing of the new checkpoint remains and the one before is unchanged.
- * @param replaced step of the one before, whose files are removed; equal to the current step: none
+ * @param kept number of newest checkpoints that remain, this one included
  */
-ty_status ty_checkpoint_save(ty_interpreter *interpreter, const char *directory, uint32_t replaced,
+ty_status ty_checkpoint_save(ty_interpreter *interpreter, const char *directory, uint32_t kept,
                              ty_error *error) TY_MUST_CHECK;
 
 /**
  * On an interpreter that has not run. TY_EPARSE names a file that is truncated, damaged or of
- * another plan or rank.
+ * another plan or rank. Removes newer checkpoints, which are damaged or incomplete, and all but
+ * `kept`.
  */
 ty_status ty_checkpoint_load(ty_interpreter *interpreter, const char *directory,
-                             const ty_checkpoint_place *place, ty_error *error) TY_MUST_CHECK;
+                             const ty_checkpoint_place *place, uint32_t kept,
+                             ty_error *error) TY_MUST_CHECK;
 
 #endif

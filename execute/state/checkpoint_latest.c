@@ -1,8 +1,13 @@
-/* latest.json: the newest checkpoint, and the plans that can resume from it. */
+/* checkpoint.json: the files of a checkpoint, and the plans that can resume from it. latest.json is
+ * a copy of the newest one. */
 #include "checkpoint_parts.h"
 
+#include <dirent.h>
+#include <errno.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 
 #define CHECKPOINT_SCHEMA "trainyard.checkpoint/2"
 
@@ -12,6 +17,11 @@ enum { MAX_STEPS = 1000000000 };
 static void latest_path(const char *directory, char *out)
 {
     snprintf(out, CHECKPOINT_PATH_SIZE, "%s/latest.json", directory);
+}
+
+static void step_path(const char *directory, uint32_t step, char *out)
+{
+    snprintf(out, CHECKPOINT_PATH_SIZE, "%s/step-%u/checkpoint.json", directory, step);
 }
 
 /* ---- A digest of the file within it: of the text with zeros in the digest's place --------------
@@ -57,7 +67,7 @@ static ty_status digest_check(const char *path, char *text, size_t length, ty_er
 /* ---- The file ---------------------------------------------------------------------------------
  */
 
-/* The contents of latest.json. */
+/* The contents of both. */
 typedef struct latest {
     ty_digest plan, state, own;
     const char *strategy;
@@ -106,7 +116,6 @@ ty_status checkpoint_latest_write(const ty_plan *plan, const char *directory,
     for (uint32_t s = 0; s < said.replica_count; s++)
         said.replicas[s] = plan->stages[s].replicas;
     memcpy(said.own.hex, no_digest, sizeof no_digest);
-    latest_path(directory, path);
     ty_json_open(&writer, NULL, '{');
     ty_json_put_string(&writer, "schema", CHECKPOINT_SCHEMA);
     ty_record_put(&checkpoint_latest_record, &said, NULL, &writer);
@@ -114,24 +123,15 @@ ty_status checkpoint_latest_write(const ty_plan *plan, const char *directory,
     status = ty_text_check(&text, error);
     if (status == TY_OK) {
         digest_put(text.data, text.length);
+        step_path(directory, place->step, path);
         status = ty_file_write_text(path, &text, error);
     }
+    latest_path(directory, path);
+    if (status == TY_OK)
+        status = ty_file_write_text(path, &text, error);
     ty_text_clear(&text);
     ty_free(said.replicas);
     return status;
-}
-
-ty_status ty_checkpoint_refuse(const char *directory, ty_error *error)
-{
-    char path[CHECKPOINT_PATH_SIZE];
-
-    latest_path(directory, path);
-    if (ty_file_exists(path))
-        return ty_fail(error, TY_EINVAL,
-                       "%s: found a checkpoint of an earlier run, expected none: resume from it, "
-                       "or choose another folder",
-                       path);
-    return TY_OK;
 }
 
 static ty_status latest_read(const ty_json *root, latest *out, ty_error *error)
@@ -165,12 +165,13 @@ static ty_status source_find(const ty_json *root, const latest *found, const ty_
     return TY_OK;
 }
 
-static ty_status latest_check(const ty_json *root, const ty_plan *plan, uint32_t rank,
-                              uint32_t steps, ty_checkpoint_place *out, ty_error *error)
+static ty_status latest_check(const ty_json *root, const ty_checkpoint_query *query,
+                              ty_checkpoint_place *out, ty_error *error)
 {
+    const ty_plan *plan = query->plan;
     latest found = {0};
     ty_digest own, state;
-    uint32_t source = rank;
+    uint32_t source = query->rank;
     bool is_own;
     ty_status status;
 
@@ -186,13 +187,13 @@ static ty_status latest_check(const ty_json *root, const ty_plan *plan, uint32_t
                               found.rank_count);
         goto done;
     }
-    if (found.step > steps) {
-        status = ty_json_fail(root, error, "a checkpoint of at most %u steps, not one of %u", steps,
-                              found.step);
+    if (found.step > query->steps) {
+        status = ty_json_fail(root, error, "a checkpoint of at most %u steps, not one of %u",
+                              query->steps, found.step);
         goto done;
     }
     if (!is_own)
-        TY_CHECK(source_find(root, &found, plan, rank, &source, error), status, done);
+        TY_CHECK(source_find(root, &found, plan, query->rank, &source, error), status, done);
     if (source >= found.rank_count) {
         status = ty_json_fail(root, error, "files of more than %u ranks, among them number %u",
                               found.rank_count, source);
@@ -210,23 +211,188 @@ done:
     return status;
 }
 
-ty_status ty_checkpoint_find(const char *directory, const ty_plan *plan, uint32_t rank,
-                             uint32_t steps, ty_checkpoint_place *out, ty_error *error)
+/* ---- The checkpoints of a folder ------------------------------------------------------------- */
+
+/* Reads a file and checks its digest. */
+static ty_status document_read(const char *path, ty_json_document **out, ty_error *error)
 {
     ty_json_document *document = NULL;
-    char path[CHECKPOINT_PATH_SIZE], *text = NULL;
+    char *text = NULL;
     size_t length;
     ty_status status;
 
-    latest_path(directory, path);
-    if (!ty_file_exists(path))
-        return ty_fail(error, TY_EIO, "%s: there is no checkpoint to go on from", path);
     TY_CHECK(ty_file_read(path, 0, &text, &length, error), status, done);
     TY_CHECK(ty_json_parse(text, length, path, &document, error), status, done);
-    TY_CHECK(digest_check(path, text, length, error), status, done);
-    status = latest_check(ty_json_root(document), plan, rank, steps, out, error);
+    status = digest_check(path, text, length, error);
+    if (status == TY_OK) {
+        *out = document;
+        document = NULL; /* given away */
+    }
 done:
     ty_json_free(document);
     ty_free(text);
     return status;
+}
+
+/* The document of one step, from either place; NULL: neither has it, so the checkpoint is
+ * incomplete. */
+static ty_status step_read(const char *directory, uint32_t step, ty_json_document **out,
+                           ty_error *error)
+{
+    ty_json_document *document = NULL;
+    char path[CHECKPOINT_PATH_SIZE];
+    ty_error unread = {0};
+    uint32_t found;
+    ty_status own = TY_OK;
+
+    *out = NULL;
+    step_path(directory, step, path);
+    if (ty_file_exists(path)) {
+        own = document_read(path, out, error);
+        if (own == TY_OK)
+            return TY_OK;
+    }
+    latest_path(directory, path);
+    if (!ty_file_exists(path))
+        return own;
+    if (document_read(path, &document, &unread) != TY_OK)
+        return own != TY_OK ? own : ty_fail(error, unread.status, "%s", unread.message);
+    if (ty_json_uint32(ty_json_root(document), "step", 1, MAX_STEPS, &found, NULL) == TY_OK &&
+        found == step) {
+        *out = document;
+        return TY_OK;
+    }
+    ty_json_free(document);
+    return own;
+}
+
+bool checkpoint_is_incomplete(const char *directory, uint32_t step)
+{
+    char path[CHECKPOINT_PATH_SIZE];
+    struct stat found;
+
+    step_path(directory, step, path);
+    return lstat(path, &found) != 0 && errno == ENOENT;
+}
+
+/* "step-N" */
+static bool is_step(const char *name, uint32_t *step)
+{
+    char *end;
+    unsigned long value;
+
+    if (strncmp(name, "step-", 5) != 0 || name[5] < '0' || name[5] > '9')
+        return false;
+    value = strtoul(name + 5, &end, 10);
+    if (*end != '\0' || value > UINT32_MAX)
+        return false;
+    *step = (uint32_t)value;
+    return true;
+}
+
+static int by_step_descending(const void *a, const void *b)
+{
+    const uint32_t first = *(const uint32_t *)a, second = *(const uint32_t *)b;
+
+    return (first < second) - (first > second);
+}
+
+ty_status checkpoint_steps(const char *directory, uint32_t **steps, uint32_t *count,
+                           ty_error *error)
+{
+    DIR *folder = opendir(directory);
+    const struct dirent *entry;
+    uint32_t step, *grown;
+    ty_status status = TY_OK;
+
+    *steps = NULL;
+    *count = 0;
+    while (folder != NULL && status == TY_OK && (entry = readdir(folder)) != NULL) {
+        if (!is_step(entry->d_name, &step))
+            continue;
+        grown = ty_resize(*steps, *count + 1, sizeof *grown);
+        status = ty_check_memory(grown != NULL, error);
+        if (grown == NULL)
+            break;
+        *steps = grown;
+        grown[(*count)++] = step;
+    }
+    if (folder != NULL)
+        closedir(folder);
+    if (*count > 1)
+        qsort(*steps, *count, sizeof **steps, by_step_descending);
+    return status;
+}
+
+ty_status ty_checkpoint_refuse(const char *directory, ty_error *error)
+{
+    char path[CHECKPOINT_PATH_SIZE];
+    uint32_t *steps, count, i = 0;
+
+    latest_path(directory, path);
+    TY_TRY(checkpoint_steps(directory, &steps, &count, error));
+    while (i < count && checkpoint_is_incomplete(directory, steps[i]))
+        i++;
+    if (i < count)
+        step_path(directory, steps[i], path);
+    ty_free(steps);
+    if (ty_file_exists(path))
+        return ty_fail(error, TY_EINVAL,
+                       "%s: found a checkpoint of an earlier run, expected none: resume from it, "
+                       "or choose another folder",
+                       path);
+    return TY_OK;
+}
+
+/* The checkpoint after one step. @param is_damaged whether another one may be intact; not if this
+ * one is of another plan. The place has step 0 if it is incomplete. */
+static ty_status step_find(const ty_checkpoint_query *query, uint32_t step, bool is_only,
+                           ty_checkpoint_place *out, bool *is_damaged, ty_error *error)
+{
+    ty_json_document *document = NULL;
+    ty_status status = step_read(query->directory, step, &document, error);
+
+    *out = (ty_checkpoint_place){0};
+    *is_damaged = status != TY_OK;
+    if (document == NULL)
+        return status;
+    status = latest_check(ty_json_root(document), query, out, error);
+    if (status == TY_OK && !is_only) {
+        status = checkpoint_rank_check(query->directory, out, error);
+        *is_damaged = status != TY_OK;
+    }
+    ty_json_free(document);
+    return status;
+}
+
+ty_status ty_checkpoint_find(const ty_checkpoint_query *query, ty_checkpoint_place *out,
+                             ty_error *damage, ty_error *error)
+{
+    ty_checkpoint_place place = {0};
+    ty_error first = {0}, why = {0};
+    uint32_t *steps, count;
+    bool is_damaged = true;
+    ty_status status;
+
+    TY_TRY(checkpoint_steps(query->directory, &steps, &count, error));
+    for (uint32_t i = 0; i < count && place.step == 0 && is_damaged; i++) {
+        if (steps[i] > query->most)
+            continue;
+        status = step_find(query, steps[i], count == 1, &place, &is_damaged, &why);
+        if (status != TY_OK) {
+            place.step = 0;
+            first = first.status == TY_OK || !is_damaged ? why : first;
+        }
+        is_damaged |= status == TY_OK;
+    }
+    ty_free(steps);
+    if (place.step > 0 && first.status != TY_OK)
+        *damage = first;
+    if (place.step == 0 && first.status != TY_OK)
+        return ty_fail(error, first.status, "%s", first.message);
+    if (place.step == 0 && !query->is_optional)
+        return ty_fail(error, TY_EIO, "%s/latest.json: there is no checkpoint to resume from",
+                       query->directory);
+    *out = place;
+    return TY_OK;
 }

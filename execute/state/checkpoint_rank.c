@@ -10,6 +10,7 @@
 #include <fcntl.h>
 #include <math.h>
 #include <string.h>
+#include <sys/mman.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -275,12 +276,19 @@ static ty_status rank_write(const char *path, const header *head, const sections
     ty_text heads = {0};
     char temporary[CHECKPOINT_PATH_SIZE + TEMPORARY_SIZE];
     FILE *file;
+    int descriptor;
     ty_status status;
 
     temporary_path(path, temporary);
-    file = fopen(temporary, "wb");
-    if (file == NULL)
-        return ty_fail(error, TY_EIO, "%s: %s", temporary, strerror(errno));
+    unlink(temporary); /* of a killed run, perhaps with another mode */
+    descriptor = open(temporary, O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0600);
+    file = descriptor >= 0 ? fdopen(descriptor, "wb") : NULL;
+    if (file == NULL) {
+        status = ty_fail(error, TY_EIO, "%s: %s", temporary, strerror(errno));
+        if (descriptor >= 0)
+            close(descriptor);
+        return status;
+    }
     ty_text_append(&heads, (const char *)head, sizeof *head);
     status = fwrite(head, sizeof *head, 1, file) == 1 ? TY_OK : TY_EIO;
     for (uint32_t i = 0; i < s->count && status == TY_OK; i++)
@@ -366,9 +374,74 @@ static ty_status rank_read(const char *path, const header *expected, const ty_di
     if (status == TY_OK)
         status = heads_digest(&heads, &read, error);
     if (status == TY_OK && strcmp(read.hex, digest->hex) != 0)
-        status = ty_fail(error, TY_EPARSE, "%s: found another file than latest.json names", path);
+        status =
+            ty_fail(error, TY_EPARSE, "%s: found another file than checkpoint.json names", path);
     ty_text_clear(&heads);
     fclose(file);
+    return status;
+}
+
+/* Walks a file in memory: its header, and sections with their digests. */
+static ty_status content_check(const char *path, const char *bytes, size_t length,
+                               const ty_digest *expected, ty_error *error)
+{
+    ty_text heads = {0};
+    size_t at = sizeof(header);
+    section_header head;
+    ty_digest found;
+    ty_status status = TY_OK;
+
+    ty_text_append(&heads, bytes, length < at ? length : at);
+    for (uint32_t i = 0; at < length && status == TY_OK; i++, at += head.bytes) {
+        if (length - at < sizeof head) {
+            status = ty_fail(error, TY_EPARSE, "%s: truncated before section %u", path, i);
+            break;
+        }
+        memcpy(&head, bytes + at, sizeof head);
+        ty_text_append(&heads, bytes + at, sizeof head);
+        at += sizeof head;
+        if (head.bytes > length - at) {
+            status = ty_fail(error, TY_EPARSE, "%s: truncated in section %u", path, i);
+            break;
+        }
+        found = ty_digest_of(bytes + at, head.bytes);
+        if (memcmp(found.hex, head.digest.hex, sizeof found.hex) != 0)
+            status = ty_fail(error, TY_EPARSE, "%s: section %u: its content has another SHA-256",
+                             path, i);
+    }
+    if (status == TY_OK)
+        status = heads_digest(&heads, &found, error);
+    if (status == TY_OK && strcmp(found.hex, expected->hex) != 0)
+        status =
+            ty_fail(error, TY_EPARSE, "%s: found another file than checkpoint.json names", path);
+    ty_text_clear(&heads);
+    return status;
+}
+
+ty_status checkpoint_rank_check(const char *directory, const ty_checkpoint_place *place,
+                                ty_error *error)
+{
+    char path[CHECKPOINT_PATH_SIZE];
+    struct stat found;
+    void *bytes = MAP_FAILED;
+    int file;
+    ty_status status;
+
+    rank_path(directory, place->step, place->source, path);
+    TY_TRY(ty_file_check_plain(path, error));
+    file = open(path, O_RDONLY | O_CLOEXEC);
+    if (file >= 0 && fstat(file, &found) == 0 && found.st_size > 0)
+        bytes = mmap(NULL, (size_t)found.st_size, PROT_READ, MAP_PRIVATE, file, 0);
+    if (bytes != MAP_FAILED) {
+        status = content_check(path, bytes, (size_t)found.st_size, &place->file, error);
+        munmap(bytes, (size_t)found.st_size);
+    } else if (file >= 0 && found.st_size == 0) {
+        status = ty_fail(error, TY_EPARSE, "%s: truncated before section 0", path);
+    } else {
+        status = ty_fail(error, TY_EIO, "%s: %s", path, strerror(errno));
+    }
+    if (file >= 0)
+        close(file);
     return status;
 }
 
@@ -389,6 +462,10 @@ void checkpoint_rank_remove(const ty_interpreter *in, const char *directory, uin
     if (is_link(path)) {
         unlink(path);
         return;
+    }
+    if (in->options.transport->rank == 0) {
+        snprintf(temporary, sizeof temporary, "%s/step-%u/checkpoint.json", directory, step);
+        unlink(temporary);
     }
     for (uint32_t rank = in->options.transport->rank; rank < size || rank < in->origin_ranks;
          rank += size) {
@@ -413,7 +490,11 @@ ty_status checkpoint_rank_save(ty_interpreter *in, const char *directory,
     rank_path(directory, place->step, place->source, path);
     TY_CHECK(sections_find(in, &s, error), status, cleanup);
     TY_CHECK(weights_check(&s, place->step, error), status, cleanup);
-    TY_CHECK(ty_directory_make(folder, error), status, cleanup);
+    TY_CHECK(ty_directory_make(directory, error), status, cleanup);
+    if (mkdir(folder, 0700) != 0 && errno != EEXIST) {
+        status = ty_fail(error, TY_EIO, "%s: %s", folder, strerror(errno));
+        goto cleanup;
+    }
     if (is_link(folder)) {
         status = ty_fail(error, TY_EIO, "%s: found a symbolic link, expected a folder", folder);
         goto cleanup;

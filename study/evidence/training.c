@@ -43,6 +43,8 @@ ty_status ty_training_job(const ty_training *training, ty_plan_inputs *inputs, c
     job->output = ty_strdup(output);
     job->checkpoint = ty_strdup(training->checkpoint);
     job->checkpoint_every = training->checkpoint_every;
+    job->checkpoint_every_s = training->checkpoint_every_s;
+    job->keep = training->keep;
     job->resume = training->resume;
     job->init = ty_strdup(training->init);
     job->deterministic = training->deterministic;

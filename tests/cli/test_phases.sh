@@ -298,7 +298,7 @@ assert len(a) == len(b) == 1 and a[0]["losses"] == b[0]["losses"]' && pass || fa
 expect 2 run stopped-plan.json --resume
 expect_error_line "--resume: found without --checkpoint"
 expect 1 run stopped-plan.json --checkpoint no-state --resume -q
-expect_error_line "there is no checkpoint to go on from"
+expect_error_line "there is no checkpoint to resume from"
 expect 1 run stopped-plan.json --checkpoint stopped-state -q
 expect_error_line "found a checkpoint of an earlier run, expected none"
 cp stopped-copy/phase-1.json kept.json

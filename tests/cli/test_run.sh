@@ -188,7 +188,7 @@ if [ -n "${TY_ALL:-}" ]; then
     expect 0 plan -w "gpt-tiny sequence=16" -c local:4 --fix tp=2,sp=1 -q -o "$work/sequence.json"
     expect 0 run "$work/sequence.json" --steps 4 --checkpoint "$scratch/lanes" --checkpoint-every 2 -q -o "$work/sequence-run.json"
     expect 0 run "$work/sequence.json" --steps 6 --checkpoint "$scratch/lanes" --resume -q -o "$work/sequence-run.json"
-    if [ "$(ls "$scratch/lanes/step-6" | wc -l)" -eq 4 ]; then pass; else fail "not one checkpoint a lane"; fi
+    if [ "$(ls "$scratch/lanes/step-6" | grep -c rank-)" -eq 4 ]; then pass; else fail "not one checkpoint a lane"; fi
 fi
 
 # Expert parallelism: two ranks with two experts each train like one with four.
@@ -215,14 +215,20 @@ expect_output "Step time" "forward" "update bucket 1"
 expect 0 plan -w "$work/moe.json" -c local:4 --fix ep=2,dp=2,zero=1 --no-simulate -q -o "$work/sharded-experts.json"
 expect 0 run "$work/sharded-experts.json" --steps 4 --checkpoint "$scratch/experts" --checkpoint-every 2 -q -o "$work/sharded-run.json"
 expect 0 run "$work/sharded-experts.json" --steps 6 --checkpoint "$scratch/experts" --resume -q -o "$work/sharded-run.json"
-if [ "$(ls "$scratch/experts/step-6" | wc -l)" -eq 4 ]; then pass; else fail "not one checkpoint an expert lane"; fi
+if [ "$(ls "$scratch/experts/step-6" | grep -c rank-)" -eq 4 ]; then pass; else fail "not one checkpoint an expert lane"; fi
 
 # A run resumes from its checkpoint; a mismatch is refused with one line.
 expect 0 run "$work/plan.json" --steps 4 --checkpoint "$scratch/state" --checkpoint-every 2 -q -o "$work/first.json"
-expect 0 run "$work/plan.json" --steps 8 --checkpoint "$scratch/state" --resume -q -o "$work/second.json"
+expect 0 run "$work/plan.json" --steps 8 --checkpoint "$scratch/state" --resume --keep 1 -q -o "$work/second.json"
 if [ "$(ls "$scratch/state")" = "$(printf 'latest.json\nresult.json\nstep-8')" ]; then pass; else fail "old checkpoints stay"; fi
 expect 2 run "$work/plan.json" --steps 9 --resume -q -o "$work/none.json"
 expect_error_line "--resume" "--checkpoint"
+expect 2 run "$work/plan.json" --steps 9 --keep 3 -q -o "$work/none.json"
+expect_error_line "--keep" "--checkpoint"
+for every in 0 3x 10minutes -1; do
+    expect 2 run "$work/plan.json" --checkpoint "$scratch/none" --checkpoint-every=$every -q -o "$work/none.json"
+    expect_error_line "--checkpoint-every: found '$every'" "10min"
+done
 expect 1 run "$work/plan.json" --steps 9 --checkpoint "$scratch/state" -q -o "$work/none.json"
 expect_error_line "latest.json" "earlier run"
 expect 3 run "$work/other.json" --steps 9 --checkpoint "$scratch/state" --resume -q -o "$work/none.json"
@@ -293,7 +299,7 @@ kill_one() {
     mkdir -p "$state/step-1"
     touch "$state/step-1/rank-0" "$state/step-1/rank-1.tmp"
     step=$(sed -n 's/.*"step": \([0-9]*\).*/\1/p' "$state/latest.json")
-    expect 0 run "$plan" --steps $((step + 3)) --checkpoint "$state" --resume -q -o "$work/killed.json"
+    expect 0 run "$plan" --steps $((step + 3)) --checkpoint "$state" --resume --keep 1 -q -o "$work/killed.json"
     if [ "$(ls "$state")" = "$(printf 'latest.json\nresult.json\nstep-%d' $((step + 3)))" ]; then pass; else fail "left in the checkpoint's folder: $(ls "$state")"; fi
     rm -f "$work/killed.json"
 }

@@ -72,11 +72,12 @@ static const plan_shape shapes[] = {
 typedef struct fixture {
     char *directory;
     char checkpoint[512], latest[600];
+    uint32_t keep;
 } fixture;
 
 static fixture fixture_make(void)
 {
-    fixture f = {.directory = directory_make()};
+    fixture f = {.directory = directory_make(), .keep = 1};
 
     snprintf(f.checkpoint, sizeof f.checkpoint, "%s/state", f.directory);
     snprintf(f.latest, sizeof f.latest, "%s/latest.json", f.checkpoint);
@@ -102,6 +103,7 @@ static ty_status run_plan_in_stretches(const fixture *f, ty_plan *plan, uint32_t
     job->gradients = NULL;
     job->checkpoint = ty_strdup(f->checkpoint);
     job->checkpoint_every = every;
+    job->keep = f->keep;
     job->resume = resume;
     status = ty_execute_job_locally(job, ty_plan_launched_count(job->plan),
                                     &(ty_execute_options){0}, error);
@@ -350,27 +352,36 @@ static long file_length(const char *path)
     return (long)found.st_size;
 }
 
-/* Every single bit of latest.json; of a rank's file some bits in each section. */
+/* Every single bit of latest.json, which equals checkpoint.json; some bits in each section of a
+ * rank's file. */
 Test(checkpoint, any_flipped_bit_is_refused)
 {
     fixture f = fixture_make();
     ty_plan *plan = make_plan(narrow("mlp"), &shapes[2]);
+    const ty_checkpoint_query query = {
+        .directory = f.checkpoint, .plan = plan, .steps = STEPS, .most = STEPS};
     ty_checkpoint_place place;
-    ty_error error = {0};
+    ty_error error = {0}, damage = {0};
     char path[700];
     long length, at;
 
     must_run(&f, &shapes[2], EVERY, false, NULL);
-    length = file_length(f.latest);
+    snprintf(path, sizeof path, "%s/step-%d/checkpoint.json", f.checkpoint, EVERY);
+    length = file_length(path);
+    cr_assert_eq(length, file_length(f.latest));
+    flip(path, length / 2, 3); /* then the copy has it */
     for (at = 0; at < length; at++)
         for (int bit = 0; bit < 8; bit++) {
             flip(f.latest, at, bit);
-            cr_expect_eq(ty_checkpoint_find(f.checkpoint, plan, 0, STEPS, &place, &error),
-                         TY_EPARSE, "bit %d of byte %ld", bit, at);
+            cr_expect_eq(ty_checkpoint_find(&query, &place, &damage, &error), TY_EPARSE,
+                         "bit %d of byte %ld", bit, at);
             flip(f.latest, at, bit);
         }
-    cr_assert_eq(ty_checkpoint_find(f.checkpoint, plan, 0, STEPS, &place, &error), TY_OK, "%s",
-                 error.message);
+    cr_assert_eq(ty_checkpoint_find(&query, &place, &damage, &error), TY_OK, "%s", error.message);
+    cr_assert_eq(place.step, EVERY);
+    flip(path, length / 2, 3);
+    cr_assert_eq(unlink(f.latest), 0);
+    cr_assert_eq(ty_checkpoint_find(&query, &place, &damage, &error), TY_OK, "%s", error.message);
     snprintf(path, sizeof path, "%s/step-%d/rank-1", f.checkpoint, EVERY);
     length = file_length(path);
     for (int i = 0; i < 48; i++) { /* the headers, and what follows */
@@ -382,6 +393,45 @@ Test(checkpoint, any_flipped_bit_is_refused)
     must_run(&f, &shapes[2], STEPS, true, NULL);
     ty_plan_free(plan);
     fixture_free(&f);
+}
+
+/* A flipped bit in any file of the newest checkpoint costs the steps since the one before, and no
+ * more: the losses are those of a run without damage. */
+Test(checkpoint, the_one_before_replaces_a_damaged_one)
+{
+    static const char *const files[] = {"rank-0", "rank-1", "rank-2"};
+    fixture whole = fixture_make();
+    ty_run *expected = NULL;
+
+    must_run(&whole, &shapes[2], 3 * EVERY, false, &expected);
+    for (int i = 0; i < 5; i++) {
+        fixture f = fixture_make();
+        ty_run *found = NULL;
+        char path[700], other[700];
+        struct stat mode;
+
+        f.keep = 2;
+        must_run(&f, &shapes[2], 2 * EVERY, false, NULL);
+        snprintf(path, sizeof path, "%s/step-%d/%s", f.checkpoint, 2 * EVERY, files[i % 3]);
+        cr_assert_eq(stat(path, &mode), 0);
+        cr_expect_eq(mode.st_mode & 0777, 0600);
+        if (i < 3)
+            flip(path, file_length(path) / (i + 2), i);
+        else if (i == 3)
+            cr_assert_eq(unlink(path), 0);
+        else
+            change(path, 5, true);
+        must_run(&f, &shapes[2], 3 * EVERY, true, &found);
+        for (uint32_t s = 0; s < 3 * EVERY; s++)
+            cr_assert_eq(found->losses[s], expected->losses[s], "case %d: step %u", i, s);
+        snprintf(other, sizeof other, "%s/step-%d", f.checkpoint, EVERY);
+        cr_expect(!ty_file_exists(other), "two are kept");
+        cr_expect(ty_file_exists(path), "case %d: it is written again", i);
+        ty_run_free(found);
+        fixture_free(&f);
+    }
+    ty_run_free(expected);
+    fixture_free(&whole);
 }
 
 /* A lock held by this process counts as another's. A lock without an owner is ignored, and
@@ -454,6 +504,60 @@ Test(checkpoint, full_disk_loses_nothing)
     cr_assert_eq(found->step_count, STEPS);
     ty_run_free(found);
     fixture_free(&f);
+}
+
+/* A disk without room for some checkpoints: the run continues, and ends well once there is room at
+ * the end. */
+Test(checkpoint, full_disk_delays_a_checkpoint)
+{
+    fixture f = fixture_make(), whole = fixture_make();
+    ty_run *expected = NULL, *found = NULL;
+    char path[700];
+
+    must_run(&whole, &shapes[2], 3 * EVERY, false, &expected);
+    must_run(&f, &shapes[2], EVERY, false, NULL);
+    snprintf(path, sizeof path, "%s/step-%d", f.checkpoint, 2 * EVERY);
+    cr_assert_eq(ty_file_write(path, "in the way", 10, NULL), TY_OK); /* of its folder */
+    must_run(&f, &shapes[2], 3 * EVERY, true, &found);
+    for (uint32_t s = 0; s < 3 * EVERY; s++)
+        cr_assert_eq(found->losses[s], expected->losses[s], "step %u", s);
+    snprintf(path, sizeof path, "%s/step-%d/rank-0", f.checkpoint, 3 * EVERY);
+    cr_expect(ty_file_exists(path));
+    ty_run_free(found);
+    ty_run_free(expected);
+    fixture_free(&f);
+    fixture_free(&whole);
+}
+
+/* Checkpoints by time do not change a synchronous training. */
+Test(checkpoint, by_time)
+{
+    fixture f = fixture_make(), whole = fixture_make();
+    ty_run *expected = NULL, *found = NULL;
+    ty_job *job = make_job(make_plan(narrow("mlp"), &shapes[2]), 40, f.directory);
+    ty_error error = {0};
+    char path[700];
+    int count = 0;
+
+    must_run(&whole, &shapes[2], 40, false, &expected);
+    job->checkpoint = ty_strdup(f.checkpoint);
+    job->checkpoint_every_s = 1e-6; /* after every look at the clock */
+    job->keep = 1000;
+    cr_assert_eq(ty_execute_job_locally(job, 3, &(ty_execute_options){0}, &error), TY_OK, "%s",
+                 error.message);
+    for (int s = 1; s <= 40; s++) {
+        snprintf(path, sizeof path, "%s/step-%d/checkpoint.json", f.checkpoint, s);
+        count += ty_file_exists(path);
+    }
+    cr_expect_eq(count, 40);
+    cr_assert_eq(ty_run_load(job->output, &found, &error), TY_OK, "%s", error.message);
+    for (uint32_t s = 0; s < 40; s++)
+        cr_assert_eq(found->losses[s], expected->losses[s], "step %u", s);
+    ty_run_free(found);
+    ty_run_free(expected);
+    ty_job_free(job);
+    fixture_free(&f);
+    fixture_free(&whole);
 }
 
 /* The loss overflows after the first checkpoint, which is preserved. */
