@@ -194,6 +194,9 @@ ty_status ty_parse_seconds(const char *text, double *seconds, ty_error *error) T
 ty_status ty_parse_flop_rate(const char *text, double *flop_per_s, ty_error *error) TY_MUST_CHECK;
 /** A large number above 0: "15.6T", "300B", "2M", "1e12". */
 ty_status ty_parse_count(const char *text, double *count, ty_error *error) TY_MUST_CHECK;
+/** A sequence length in [1, maximum]: "8192", "8k" (8,192) or "1M" (1,048,576). */
+ty_status ty_parse_length(const char *text, uint64_t maximum, uint64_t *tokens,
+                          ty_error *error) TY_MUST_CHECK;
 /** A decimal integer in [minimum, maximum]; nothing before or after it. */
 ty_status ty_parse_uint(const char *text, uint64_t minimum, uint64_t maximum, uint64_t *out,
                         ty_error *error) TY_MUST_CHECK;

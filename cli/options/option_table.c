@@ -24,7 +24,7 @@ static const option_row table[] = {
          "layout and batch"),
     TEXT("cluster", 'c', cluster, "C", "\"local:2\", \"16x dgx-a100\" or a cluster file"),
     NUMBER("global-batch", global_batch, 1u << 30, "N", "samples per step (default: the usual)"),
-    NUMBER("seq", sequence, 1u << 30, "N", "tokens per sample (default: the usual)"),
+    NUMBER("seq", sequence, 1u << 30, "N", "tokens per sample, 8192 or 8k (default: the usual)"),
     TEXT("profile", 'p', profile, "FILE", "measured times to plan with"),
     TEXT("profile-device", 0, profile_device, "D",
          "that the times in the workload's own file (PipeDream, Chakra), or in --profile, were "
@@ -275,9 +275,17 @@ exit_code option_set(const cli_command *command, const option_row *row, const ch
     memcpy((char *)out + row->offset, &value, sizeof value);
     if (row->kind == OPTION_NUMBER) {
         uint64_t number;
-        uint64_t minimum = strcmp(row->name, "seed") == 0 ? 0 : 1;
-        if (ty_parse_uint(value, minimum, row->maximum, &number, &error) != TY_OK)
-            return report_usage(command->name, "--%s: %s", row->name, error.message);
+        const uint64_t minimum = strcmp(row->name, "seed") == 0 ? 0 : 1;
+        const size_t digits = strspn(value, "0123456789.");
+        const bool is_batch = strcmp(row->name, "global-batch") == 0;
+        if ((strcmp(row->name, "seq") == 0
+                 ? ty_parse_length(value, row->maximum, &number, &error)
+                 : ty_parse_uint(value, minimum, row->maximum, &number, &error)) != TY_OK)
+            return report_usage(command->name, "--%s: %s%s", row->name, error.message,
+                                is_batch && digits > 0 && strspn(value + digits, "kKM") == 1
+                                    ? " samples or sequences; of tokens, type their number divided "
+                                      "by the sequence length"
+                                    : "");
         memcpy((char *)out + row->number, &number, sizeof number);
     }
     return EXIT_DONE;

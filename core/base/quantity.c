@@ -307,3 +307,21 @@ ty_status ty_parse_uint(const char *text, uint64_t minimum, uint64_t maximum, ui
     *out = value;
     return TY_OK;
 }
+
+ty_status ty_parse_length(const char *text, uint64_t maximum, uint64_t *tokens, ty_error *error)
+{
+    const size_t digits = strspn(text, "0123456789");
+    const char *suffix = text + digits;
+    const int shift = strcmp(suffix, "k") == 0 || strcmp(suffix, "K") == 0 ? 10
+                      : strcmp(suffix, "M") == 0                           ? 20
+                                                                           : 0;
+    char number[24];
+
+    if (shift == 0 || digits >= sizeof number)
+        return ty_parse_uint(text, 1, maximum, tokens, error);
+    snprintf(number, sizeof number, "%.*s", (int)digits, text);
+    if (ty_parse_uint(number, 1, maximum >> shift, tokens, NULL) != TY_OK)
+        return ty_parse_uint(text, 1, maximum, tokens, error);
+    *tokens <<= shift;
+    return TY_OK;
+}

@@ -74,7 +74,7 @@ static ty_status append(ty_vary_point *point, const char **words, const char *be
 static ty_status set_sequence(ty_vary_point *point, const char *value, ty_error *error)
 {
     uint64_t tokens;
-    ty_status status = ty_parse_uint(value, 1, 1u << 30, &tokens, error);
+    ty_status status = ty_parse_length(value, 1u << 30, &tokens, error);
 
     return status == TY_OK ? append(point, &point->question.workload, " ", "sequence", value, error)
                            : status;

@@ -25,6 +25,12 @@ done
 expect 0 whatif -w vgg16 -c "2x p100-server" -q --vary "hosts=1, 2 " --no-simulate --csv
 expect_output '"1",4,' '"2",8,'
 
+# Lengths of sequences are typed as in the field: 1k is 1,024.
+expect 0 whatif -w gpt2 -c "1x dgx-a100" -q --fix dp=8 --vary seq=1k,512 --no-simulate --csv
+expect_output '"1k",8,' '"512",8,'
+expect 0 plan -w gpt2 -c "1x dgx-a100" --seq 1k --fix dp=8 --no-simulate -q --json
+expect_output '"tokens_per_sample": 1024'
+
 # Links inside one host, whose rings close: no result is slower with more of them.
 expect 0 whatif -w "gpt2-medium sequence=128" -c "1x dgx-a100" -q --fix tp=8 --vary bandwidth.nvlink3=x0.5,x1,x2 --no-simulate --csv
 times=$(sed -n '2,4p' "$scratch/out" | cut -d, -f4 | tr '\n' ' ')

@@ -266,6 +266,15 @@ static ty_status parse_bytes(const char *text, double *out, ty_error *error)
     return status;
 }
 
+static ty_status parse_length(const char *text, double *value, ty_error *error)
+{
+    uint64_t tokens;
+    ty_status status = ty_parse_length(text, 1u << 20, &tokens, error);
+    if (status == TY_OK)
+        *value = (double)tokens;
+    return status;
+}
+
 Test(text, quantities_from_people)
 {
     static const struct {
@@ -306,6 +315,15 @@ Test(text, quantities_from_people)
         {ty_parse_seconds, "10min", 600},
         {ty_parse_seconds, "2h", 7200},
         {ty_parse_seconds, "5 ks", -1},
+        {parse_length, "512", 512},
+        {parse_length, "8k", 8192},
+        {parse_length, "128K", 131072},
+        {parse_length, "1M", 1048576},
+        {parse_length, "0k", -1},
+        {parse_length, "k", -1},
+        {parse_length, "8kb", -1},
+        {parse_length, "1.5k", -1},
+        {parse_length, "2M", -1},
         {ty_parse_count, "15.6T", 15.6e12},
         {ty_parse_count, "300B", 3e11},
         {ty_parse_count, "2 million", 2e6},

@@ -217,7 +217,8 @@ static ty_status read_override(const char *word, override_words *out, ty_error *
         return fail_override(word, length, error);
     if (key == IMAGE_SIZE)
         return read_image_size(equals + 1, out, error);
-    if (ty_parse_uint(equals + 1, 1, 1u << 30, &value, &detail) != TY_OK)
+    if ((key == SEQUENCE ? ty_parse_length(equals + 1, 1u << 30, &value, &detail)
+                         : ty_parse_uint(equals + 1, 1, 1u << 30, &value, &detail)) != TY_OK)
         return ty_fail(error, TY_EINVAL, "%s: %s", override_keys[key], detail.message);
     if (key == SEQUENCE)
         out->of_file.sequence = value;
