@@ -881,6 +881,17 @@ uint64_t ty_rank_expert_elements(const ty_plan *plan, uint32_t layer);
 /** Share of a layer's parameters, and of its work and stash, per rank. */
 double ty_rank_parameter_share(const ty_plan *plan, uint32_t layer);
 double ty_rank_work_share(const ty_plan *plan, uint32_t layer);
+/** An optimizer step, per parameter that a rank trains; without ZeRO, which shards both figures. */
+typedef struct ty_optimizer_work {
+    double state_bytes, flop;
+} ty_optimizer_work;
+/**
+ * The mean over the layers [first, first + count), by the row of the plan's optimizer and the
+ * tensors as TP and EP shard them: groups of rows (queries, keys, values) and experts are matrices
+ * of their own. A layer of unknown tensors counts as one square matrix. Exactly the states of the
+ * optimizer if they do not depend on shapes. O(count).
+ */
+ty_optimizer_work ty_plan_optimizer_work(const ty_plan *plan, uint32_t first, uint32_t count);
 /** Bytes per rank and micro-batch of a tensor along the sequence that has `bytes` per sample. CP
  * and EP shard it; TP does not. */
 uint64_t ty_rank_bytes(const ty_plan *plan, uint64_t bytes);

@@ -136,8 +136,8 @@ typedef struct ty_stack {
     double logit_bytes;        /* traffic of a loss, all passes, per row and class */
     double accumulate_bytes;   /* traffic of a backward pass per parameter in addition to the
                                   products' own: gradient accumulation */
-    double optimizer_bytes; /* traffic of an update per parameter; TY_OF_DEVICE: the optimizer reads
-                               and writes each number once */
+    double optimizer_bytes;    /* traffic of AdamW's update per parameter, other optimizers in
+                                  proportion; TY_OF_DEVICE: reads and writes each number once */
 
     /* ---- The host: a pass takes the longer of device and host. */
     double host_kernel_s;     /* per kernel launch */

@@ -292,16 +292,60 @@ const ty_layer_row *ty_layer_row_of(const ty_layer *layer);
 
 typedef enum ty_input_kind { TY_INPUT_REAL, TY_INPUT_TOKEN } ty_input_kind;
 
-typedef enum ty_optimizer_kind { TY_OPTIMIZER_SGD, TY_OPTIMIZER_ADAMW } ty_optimizer_kind;
+typedef enum ty_optimizer_kind {
+    TY_OPTIMIZER_SGD,
+    TY_OPTIMIZER_ADAMW,
+    TY_OPTIMIZER_ADAM8BIT,
+    TY_OPTIMIZER_ADAFACTOR,
+    TY_OPTIMIZER_MUON,
+    TY_OPTIMIZER_COUNT
+} ty_optimizer_kind;
 typedef struct ty_optimizer {
     ty_optimizer_kind kind;
     double learning_rate;
-    double momentum;              /* sgd */
-    double beta1, beta2, epsilon; /* adamw */
-    double weight_decay;          /* sgd: added to the gradient; adamw: decoupled */
+    double momentum;              /* 0 unless the row has momentum */
+    double beta1, beta2, epsilon; /* 0 unless the row has betas */
+    double weight_decay;          /* sgd: added to the gradient; others: decoupled */
 } ty_optimizer;
+
+/** One rank's part of a tensor; a vector has one column. */
+typedef struct ty_tensor_part {
+    double rows, columns;
+    bool is_hidden; /* neither a table nor read by the loss */
+} ty_tensor_part;
+
+/** An optimizer. The fp32 master copy of 16-bit weights is not among its states. */
+typedef struct ty_optimizer_row {
+    const char *name;   /* in files; see ty_optimizer_set for more words */
+    const char *states; /* format of its states: "fp32", "8-bit" */
+    bool has_momentum, has_betas;
+    bool is_descent;  /* SGD: rate / (1 - momentum) is the distance per step */
+    bool is_executed; /* trainyard-worker runs it */
+    /* Bytes of the states of a tensor; NULL: ty_optimizer_state_count fp32 numbers per parameter */
+    double (*state_bytes)(const ty_tensor_part *part);
+    double (*flop)(const ty_tensor_part *part); /* products of a step, in bf16; NULL: none */
+    double more_reads; /* a step reads weight and gradient once; more of the gradient */
+    /* Names in launch files; NULL: the framework does not have it. DeepSpeed's are PyTorch's. */
+    const char *pytorch, *megatron, *torchtitan;
+    ty_optimizer usual; /* PyTorch's defaults */
+} ty_optimizer_row;
+/** The row of a kind; that of SGD if it is out of range. */
+const ty_optimizer_row *ty_optimizer_row_of(ty_optimizer_kind kind);
 const char *ty_optimizer_name(ty_optimizer_kind kind); /* "sgd", "adamw" */
-/** Optimizer states per parameter: 0 or 1 for SGD (momentum), 2 for AdamW. */
+/** The word that ty_optimizer_set reads back: "momentum" for SGD with momentum, else the name. */
+const char *ty_optimizer_word(const ty_optimizer *optimizer);
+/**
+ * Sets the optimizer that a word names: sgd, momentum, adam or adamw, adam8bit, adafactor, muon, or
+ * a framework's name for one of them ("adamw_8bit", "OneBitAdam"). Learning rate, betas and weight
+ * decay stay if both have betas; else another optimizer gets its usual settings.
+ * @return TY_EINVAL: unknown; lists the words and names the nearest
+ */
+ty_status ty_optimizer_set(ty_optimizer *optimizer, const char *word,
+                           ty_error *error) TY_MUST_CHECK;
+/** @return TY_EUNSUPPORTED, with the optimizers that it runs, if trainyard-worker does not run it
+ */
+ty_status ty_optimizer_check_executed(const ty_optimizer *optimizer, ty_error *error) TY_MUST_CHECK;
+/** Optimizer states per parameter: 0 or 1 for SGD (momentum), 2 with betas. */
 uint32_t ty_optimizer_state_count(const ty_optimizer *optimizer);
 
 /** The learning rule, which determines the computation and communication of a step. */

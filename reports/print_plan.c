@@ -210,18 +210,27 @@ static void print_precision(const ty_plan *plan, ty_text *text)
     const ty_precision precision = plan->workload->precision;
     const ty_plan_stage *first = &plan->stages[0];
     const bool is_16_bits = plan->stack != NULL && plan->stack->gradient_bytes < sizeof(float);
+    const ty_optimizer_row *row = ty_optimizer_row_of(plan->optimizer.kind);
+    char states[80] = "";
     ty_text recompute = {0};
 
     if (first->recompute == TY_RECOMPUTE_NONE)
         ty_text_add(&recompute, "no");
     else
         ty_recompute_text(first->recompute, first->recompute_blocks, &recompute);
+    if (row->state_bytes != NULL)
+        snprintf(states, sizeof states, "%s%s optimizer states (%s)",
+                 precision == TY_PRECISION_FP32 ? "; "
+                 : is_16_bits                   ? "; 16-bit gradients, "
+                                                : "; fp32 main gradients, ",
+                 row->states, row->name);
+    else if (precision != TY_PRECISION_FP32)
+        snprintf(states, sizeof states, "%s",
+                 is_16_bits ? "; 16-bit gradients, fp32 optimizer states"
+                            : "; fp32 main gradients and optimizer states");
     ty_print_fact(text, "Precision", "%s%s%s; %s recomputation", ty_precision_name(precision),
                   ty_precision_is_narrow(precision) ? " in matrix products, bf16 elsewhere" : "",
-                  precision == TY_PRECISION_FP32 ? ""
-                  : is_16_bits                   ? "; 16-bit gradients, fp32 optimizer states"
-                                                 : "; fp32 main gradients and optimizer states",
-                  recompute.data != NULL ? recompute.data : "");
+                  states, recompute.data != NULL ? recompute.data : "");
     ty_text_clear(&recompute);
 }
 

@@ -67,7 +67,7 @@ static void print_phases(const ty_phased_plan *plan, const double *steps_s, ty_t
         const ty_plan *own = plan->plans[p];
         const ty_optimizer *o = &own->optimizer;
         char momentum[32] = "-";
-        if (o->kind == TY_OPTIMIZER_SGD)
+        if (ty_optimizer_row_of(o->kind)->has_momentum)
             snprintf(momentum, sizeof momentum, "%.4g", o->momentum);
         ty_format_seconds(steps_s[p], step);
         ty_format_seconds(plan->steps[p] * steps_s[p], time);

@@ -99,7 +99,7 @@ static const json_record codec_time_record = JSON_FLAT_RECORD(ty_codec_time, cod
 
 static const json_field update_time_fields[] = {
     {"kind", JSON_NAME, JSON_AT(ty_update_time, kind), .name = optimizer_name,
-     .name_count = TY_OPTIMIZER_ADAMW + 1},
+     .name_count = TY_OPTIMIZER_COUNT},
     {SIZE(ty_update_time, elements)},
     {SECONDS(ty_update_time, seconds)},
 };

@@ -8,13 +8,7 @@
 #include <stdio.h>
 
 const char *const ty_input_kind_names[2] = {"real", "token"};
-const char *const ty_optimizer_names[2] = {"sgd", "adamw"};
 const char *const ty_learning_names[TY_LEARNING_COUNT] = {"gradient", "evolution", "reinforcement"};
-
-const char *ty_optimizer_name(ty_optimizer_kind kind)
-{
-    return (unsigned)kind < 2 ? ty_optimizer_names[kind] : "unknown";
-}
 
 const char *ty_learning_name(ty_learning learning)
 {
@@ -26,13 +20,6 @@ bool ty_attribute_is_shown(const ty_layer *layer, ty_attribute attribute)
     ty_attribute_use use = ty_layer_attribute_use(layer->kind, attribute);
     return use == TY_ATTRIBUTE_REQUIRED ||
            (use == TY_ATTRIBUTE_OPTIONAL && layer->attributes[attribute] != 0);
-}
-
-uint32_t ty_optimizer_state_count(const ty_optimizer *optimizer)
-{
-    if (optimizer->kind == TY_OPTIMIZER_ADAMW)
-        return 2;
-    return optimizer->momentum != 0.0 ? 1 : 0;
 }
 
 bool ty_workload_has_images(const ty_workload *workload)

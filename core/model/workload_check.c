@@ -214,19 +214,19 @@ static ty_status check_layer(const checker *c, uint32_t index, bool *is_used)
 static ty_status check_optimizer(const checker *c)
 {
     const ty_optimizer *o = &c->workload->optimizer;
-    const bool is_adamw = o->kind == TY_OPTIMIZER_ADAMW;
+    const ty_optimizer_row *row = ty_optimizer_row_of(o->kind);
     const struct {
         const char *pointer;
         double value, limit; /* 0 <= value < limit */
     } numbers[] = {{"/optimizer/learning_rate", o->learning_rate, HUGE_VAL},
                    {"/optimizer/weight_decay", o->weight_decay, HUGE_VAL},
-                   {"/optimizer/momentum", is_adamw ? 0.0 : o->momentum, 1.0},
-                   {"/optimizer/beta1", is_adamw ? o->beta1 : 0.0, 1.0},
-                   {"/optimizer/beta2", is_adamw ? o->beta2 : 0.0, 1.0},
-                   {"/optimizer/epsilon", is_adamw ? o->epsilon : 0.0, HUGE_VAL}};
+                   {"/optimizer/momentum", row->has_momentum ? o->momentum : 0.0, 1.0},
+                   {"/optimizer/beta1", row->has_betas ? o->beta1 : 0.0, 1.0},
+                   {"/optimizer/beta2", row->has_betas ? o->beta2 : 0.0, 1.0},
+                   {"/optimizer/epsilon", row->has_betas ? o->epsilon : 0.0, HUGE_VAL}};
 
-    if ((unsigned)o->kind > TY_OPTIMIZER_ADAMW)
-        return bad(c, TY_NO_LAYER, "/optimizer/kind", "found number %d, expected sgd or adamw",
+    if ((unsigned)o->kind >= TY_OPTIMIZER_COUNT)
+        return bad(c, TY_NO_LAYER, "/optimizer/kind", "found number %d, expected an optimizer",
                    (int)o->kind);
     for (size_t i = 0; i < sizeof numbers / sizeof numbers[0]; i++) {
         if (!(numbers[i].value >= 0.0 && numbers[i].value < numbers[i].limit))

@@ -153,24 +153,24 @@ static ty_status read_layers(const ty_json *object, const json_field *field, voi
 
 JSON_NAMES(optimizer_name, ty_optimizer_kind, ty_optimizer_name)
 
-static bool is_adamw(const void *optimizer)
+static bool has_betas(const void *optimizer)
 {
-    return ((const ty_optimizer *)optimizer)->kind == TY_OPTIMIZER_ADAMW;
+    return ty_optimizer_row_of(((const ty_optimizer *)optimizer)->kind)->has_betas;
 }
 
-static bool is_sgd(const void *optimizer)
+static bool has_momentum(const void *optimizer)
 {
-    return !is_adamw(optimizer);
+    return ty_optimizer_row_of(((const ty_optimizer *)optimizer)->kind)->has_momentum;
 }
 
 static const json_field optimizer_fields[] = {
     {"kind", JSON_NAME, JSON_AT(ty_optimizer, kind), .name = optimizer_name,
-     .name_count = TY_OPTIMIZER_ADAMW + 1},
+     .name_count = TY_OPTIMIZER_COUNT},
     {"learning_rate", JSON_NUMBER, JSON_AT(ty_optimizer, learning_rate), 0, HUGE_VAL},
-    {"beta1", JSON_NUMBER, JSON_AT(ty_optimizer, beta1), 0, 1, .applies = is_adamw},
-    {"beta2", JSON_NUMBER, JSON_AT(ty_optimizer, beta2), 0, 1, .applies = is_adamw},
-    {"epsilon", JSON_NUMBER, JSON_AT(ty_optimizer, epsilon), 0, HUGE_VAL, .applies = is_adamw},
-    {"momentum", JSON_NUMBER, JSON_AT(ty_optimizer, momentum), 0, 1, .applies = is_sgd},
+    {"beta1", JSON_NUMBER, JSON_AT(ty_optimizer, beta1), 0, 1, .applies = has_betas},
+    {"beta2", JSON_NUMBER, JSON_AT(ty_optimizer, beta2), 0, 1, .applies = has_betas},
+    {"epsilon", JSON_NUMBER, JSON_AT(ty_optimizer, epsilon), 0, HUGE_VAL, .applies = has_betas},
+    {"momentum", JSON_NUMBER, JSON_AT(ty_optimizer, momentum), 0, 1, .applies = has_momentum},
     {"weight_decay", JSON_NUMBER, JSON_AT(ty_optimizer, weight_decay), 0, HUGE_VAL},
 };
 const json_record ty_optimizer_record = JSON_FLAT_RECORD(ty_optimizer, optimizer_fields);

@@ -22,9 +22,8 @@
 /** Largest value of an attribute: products of two stay far from overflow. */
 #define TY_MAX_ATTRIBUTE INT32_MAX
 
-/** Names in the order of ty_input_kind, ty_optimizer_kind and ty_learning. */
+/** Names in the order of ty_input_kind and ty_learning. */
 extern const char *const ty_input_kind_names[2];
-extern const char *const ty_optimizer_names[2];
 extern const char *const ty_learning_names[TY_LEARNING_COUNT];
 
 /** Whether an attribute of a layer that has it is at least 1 (sizes) or may be 0 (flags). */

@@ -44,7 +44,6 @@ static ty_status check_batch(const checker *c)
 static ty_status check_optimizer(const checker *c)
 {
     const ty_optimizer *o = &c->plan->optimizer;
-    const bool is_adamw = o->kind == TY_OPTIMIZER_ADAMW;
     const struct {
         const char *name;
         double value, maximum;
@@ -57,7 +56,7 @@ static ty_status check_optimizer(const checker *c)
         {"weight_decay", o->weight_decay, 1e6},
     };
 
-    if (o->kind != TY_OPTIMIZER_SGD && !is_adamw)
+    if ((unsigned)o->kind >= TY_OPTIMIZER_COUNT)
         return ty_plan_complain(c, "/optimizer/kind: found %d, expected an optimizer",
                                 (int)o->kind);
     for (size_t i = 0; i < sizeof rates / sizeof rates[0]; i++)

@@ -35,7 +35,7 @@ static bool has_feedback(const ty_plan *plan)
 ty_recipe ty_plan_recipe(const ty_plan *plan)
 {
     const ty_optimizer *usual = &plan->workload->optimizer;
-    const bool is_sgd = usual->kind == TY_OPTIMIZER_SGD;
+    const bool is_sgd = ty_optimizer_row_of(usual->kind)->is_descent;
     ty_recipe r = {.has_feedback = has_feedback(plan), .rate_factor = 1};
 
     for (uint32_t s = 0; s < plan->stage_count; s++)
@@ -55,12 +55,12 @@ ty_recipe ty_plan_recipe(const ty_plan *plan)
 bool ty_recipe_changes(const ty_recipe *r, const ty_optimizer *usual)
 {
     return r->rate_factor != 1 ||
-           (usual->kind == TY_OPTIMIZER_SGD && r->momentum != usual->momentum);
+           (ty_optimizer_row_of(usual->kind)->is_descent && r->momentum != usual->momentum);
 }
 
 double ty_recipe_share(const ty_recipe *r, const ty_optimizer *usual)
 {
-    if (usual->kind != TY_OPTIMIZER_SGD)
+    if (!ty_optimizer_row_of(usual->kind)->is_descent)
         return r->rate_factor;
     return r->rate_factor * (1 - usual->momentum) / (1 - r->momentum);
 }
@@ -71,7 +71,7 @@ void ty_plan_set_learning_rate(ty_plan *plan, double rate)
 
     plan->optimizer = plan->workload->optimizer;
     plan->optimizer.learning_rate = rate * r.rate_factor;
-    if (plan->optimizer.kind == TY_OPTIMIZER_SGD)
+    if (ty_optimizer_row_of(plan->optimizer.kind)->is_descent)
         plan->optimizer.momentum = r.momentum;
 }
 
@@ -85,7 +85,7 @@ void ty_plan_recipe_text(const ty_plan *plan, ty_text *text)
     ty_text_addf(text, "learning rate %.4g", own->learning_rate);
     if (own->learning_rate != usual->learning_rate)
         ty_text_addf(text, " for %.4g", usual->learning_rate);
-    if (own->kind == TY_OPTIMIZER_SGD && own->momentum != usual->momentum)
+    if (ty_optimizer_row_of(own->kind)->is_descent && own->momentum != usual->momentum)
         ty_text_addf(text, ", momentum %.4g for %.4g", own->momentum, usual->momentum);
     ty_text_add(text, ": ");
     if (r.delay_updates > 0)

@@ -68,6 +68,10 @@ static ty_status check_job(const ty_job *job, const char *place, ty_error *error
     if (job->backend == NULL || job->output == NULL)
         return ty_fail(error, TY_EPARSE, "%s/%s: found none, expected a name", place,
                        job->backend == NULL ? "backend" : "output");
+    if (job->kind != TY_JOB_SAMPLES && strcmp(job->backend, TY_REPLAY) != 0)
+        TY_TRY(ty_optimizer_check_executed(
+            job->kind == TY_JOB_PROFILE ? &job->plan->workload->optimizer : &job->plan->optimizer,
+            error));
     if (job->kind == TY_JOB_TRAIN)
         return check_train(job, place, error);
     if (job->kind == TY_JOB_SAMPLES && job->data == NULL)

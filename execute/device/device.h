@@ -403,7 +403,8 @@ extern const ty_device_backend ty_device_cpu, ty_device_replay;
 /* ---- Optimizers (optimizer.c) ------------------------------------------------------------ */
 
 /**
- * One step on `count` parameters; calls on slices give the same result as one call on all.
+ * One step of an optimizer that the worker runs (ty_optimizer_check_executed) on `count`
+ * parameters; calls on slices give the same result as one call on all.
  * SGD: v = momentum v + g + decay w; w -= lr v.
  * AdamW: Loshchilov and Hutter, 2019, algorithm 2, with bias correction.
  * @param step 1 for the first

@@ -46,15 +46,7 @@ void ty_optimizer_step(const ty_optimizer *optimizer, uint64_t step, uint64_t co
 {
     float rate = (float)optimizer->learning_rate, decay = (float)optimizer->weight_decay;
 
-    switch (optimizer->kind) {
-    case TY_OPTIMIZER_SGD:
-        if (ty_optimizer_state_count(optimizer) == 0)
-            sgd_plain(count, rate, decay, parameters, gradients);
-        else
-            sgd_momentum(count, rate, (float)optimizer->momentum, decay, parameters, gradients,
-                         state);
-        break;
-    case TY_OPTIMIZER_ADAMW: {
+    if (ty_optimizer_row_of(optimizer->kind)->has_betas) {
         double correction1 = 1.0 - pow(optimizer->beta1, (double)step);
         double correction2 = 1.0 - pow(optimizer->beta2, (double)step);
         adamw a = {
@@ -66,7 +58,9 @@ void ty_optimizer_step(const ty_optimizer *optimizer, uint64_t step, uint64_t co
             .keep = (float)(1.0 - optimizer->learning_rate * optimizer->weight_decay),
         };
         adamw_step(count, &a, parameters, gradients, state);
-        break;
-    }
+    } else if (ty_optimizer_state_count(optimizer) == 0) {
+        sgd_plain(count, rate, decay, parameters, gradients);
+    } else {
+        sgd_momentum(count, rate, (float)optimizer->momentum, decay, parameters, gradients, state);
     }
 }

@@ -24,16 +24,15 @@ static ty_status codec_open(ty_interpreter *in, uint32_t index, ty_error *error)
     bucket_state *state = &in->buckets[index];
     uint32_t count = ty_bucket_matrices(plan, bucket, NULL);
     ty_bucket_matrix *matrices = ty_alloc(count, sizeof *matrices);
-    ty_codec_options options = {
-        .compression = bucket->compression,
-        .count = state->count,
-        .member_count = state->member_count,
-        .position = state->position,
-        .seed = plan->seed ^ (uint64_t)(index + 1) << 32,
-        .matrices = matrices,
-        .matrix_count = count,
-        .row_room = ty_bucket_extent(plan, bucket).row_room,
-        .momentum = plan->optimizer.kind == TY_OPTIMIZER_SGD ? plan->optimizer.momentum : 0};
+    ty_codec_options options = {.compression = bucket->compression,
+                                .count = state->count,
+                                .member_count = state->member_count,
+                                .position = state->position,
+                                .seed = plan->seed ^ (uint64_t)(index + 1) << 32,
+                                .matrices = matrices,
+                                .matrix_count = count,
+                                .row_room = ty_bucket_extent(plan, bucket).row_room,
+                                .momentum = plan->optimizer.momentum};
     ty_status status = TY_OK;
 
     TY_TRY(ty_check_memory(matrices != NULL, error));

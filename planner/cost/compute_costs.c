@@ -390,20 +390,47 @@ static double share_of_step(const ty_costing *costing, const ty_bucket *bucket, 
     return all > 0 ? step_s * (double)bucket->gradient_bytes / all : 0;
 }
 
-/* An optimizer step reads weight and gradient, writes the weight, and reads and writes each number
- * of state, unless the stack specifies its bytes per parameter. */
+/* Seconds of products in bf16, or the workload's precision on devices without it, at the rate of
+ * large products on the slowest kind of device. */
+static double products_s(const ty_costing *costing, double flop)
+{
+    const ty_stack *stack = ty_stack_of(costing->plan);
+    double slowest_s = 0;
+
+    for (uint32_t t = 0; flop > 0 && t < costing->stage.type_count; t++) {
+        const ty_device_type *type = costing->stage.types[t];
+        double rate = ty_rates_of(type, stack, TY_PRECISION_BF16).product_flop_per_s;
+        if (!(rate > 0))
+            rate = ty_rates_of(type, stack, costing->plan->workload->precision).product_flop_per_s;
+        slowest_s = fmax(slowest_s, flop / rate);
+    }
+    return slowest_s;
+}
+
+/* Bytes that an optimizer moves per byte of fp32 gradient: it reads weight and gradient, writes the
+ * weight, and reads and writes its states. */
+static double update_passes(const ty_optimizer *optimizer, double state_bytes)
+{
+    return 3 + ty_optimizer_row_of(optimizer->kind)->more_reads +
+           2 * state_bytes / TY_GRADIENT_ELEMENT_BYTES;
+}
+
+/* Seconds of an update: by memory bandwidth, and by products. A stack's bytes per parameter are
+ * those of AdamW; other optimizers move more or fewer in proportion. */
 ty_status ty_cost_update(ty_costing *costing, const ty_instruction *instruction,
                          ty_instruction_cost *cost)
 {
     const ty_optimizer *optimizer = &costing->plan->optimizer;
+    const double of_adamw = update_passes(&ty_optimizer_row_of(TY_OPTIMIZER_ADAMW)->usual, 8);
     const ty_bucket *bucket = NULL;
+    ty_optimizer_work work;
+    double passes;
     /* Passes over a bucket's numbers beyond an optimizer's: in evolution it reads the noise of each
      * member (from a table of random numbers) and adds it. Source: Salimans et al.,
      * arXiv:1703.03864, section 2.1. */
     const double noise = costing->plan->workload->learning == TY_LEARNING_EVOLUTION
                              ? (double)costing->plan->global_batch
                              : 0;
-    const double passes = 3 + 2 * (double)ty_optimizer_state_count(optimizer) + noise;
     /* After the update a teacher reads its own weight and the new one, and writes its own; weights
      * for actors are copied. */
     const double behind = (ty_workload_has_teacher(costing->plan->workload) ? 3 : 0) +
@@ -416,6 +443,8 @@ ty_status ty_cost_update(ty_costing *costing, const ty_instruction *instruction,
 
     if (status != TY_OK)
         return status;
+    work = ty_plan_optimizer_work(costing->plan, bucket->first_layer, bucket->layer_count);
+    passes = update_passes(optimizer, work.state_bytes) + noise;
     among_ranks.bytes = ty_bucket_rank_bytes(costing->plan, bucket);
     if (among_ranks.bytes > 0)
         status = ty_cost_inner(costing, &among_ranks, &inner_s, &hidden_s);
@@ -430,7 +459,9 @@ ty_status ty_cost_update(ty_costing *costing, const ty_instruction *instruction,
         seconds = ty_cost_memory_s(costing, ty_stack_of(costing->plan)->optimizer_bytes < 0
                                                 ? passes * (double)bytes
                                                 : ty_stack_of(costing->plan)->optimizer_bytes *
+                                                      ((passes - noise) / of_adamw) *
                                                       (double)bytes / TY_GRADIENT_ELEMENT_BYTES);
+        seconds += products_s(costing, work.flop * (double)bytes / TY_GRADIENT_ELEMENT_BYTES);
         seconds += ty_cost_memory_s(costing, behind * (double)bytes);
         seconds *= ty_stack_of(costing->plan)->compute_scale;
         seconds += share_of_step(costing, bucket, ty_stack_of(costing->plan)->host_step_s);

@@ -8,7 +8,8 @@
  *
  *  - Weights: P b (1 + versions), less what ZeRO 3 shards (ty_memory_states).
  *  - Gradients: P g (1 + staleness), less what ZeRO 2 shards (ty_memory_states).
- *  - Optimizer states: 4 P (states + master copy), less what ZeRO 1 shards (ty_memory_states).
+ *  - Optimizer states by their row (core/model/optimizers.c), and a master copy of 4 P, less what
+ *    ZeRO 1 shards (ty_memory_states).
  *  - Activations: the program's peak of in-flight micro-batches, and the largest working set.
  *  - Communication: messages, buckets, gathered weights and sequences (buffer_memory.c).
  *  - Compression: payloads and residuals of compressors (ty_memory_compression).
@@ -122,6 +123,7 @@ void ty_memory_expert_rows(const stage_memory *m, uint32_t layer, double *own, d
 /** Bytes of weights of one rank. */
 typedef struct memory_weights {
     double all, trained;
+    double states;             /* trained ones times bytes of optimizer states per parameter */
     double sharded, elsewhere; /* of trained ones: in buckets that ZeRO shards; on other ranks */
     bool sums_gradients;       /* gradients stay unsharded over several micro-batches */
 } memory_weights;
@@ -133,10 +135,10 @@ typedef struct memory_states {
 /**
  * Weights, gradients and optimizer states.
  * @param plan its workload, optimizer, stack, zero and staleness are read
- * Each step of staleness adds one set of gradients. Optimizer states are fp32; weights of fewer
- * bytes have an fp32 master copy (Micikevicius et al., "Mixed Precision Training", ICLR 2018,
- * section 3.1). ZeRO: Rajbhandari et al., SC 2020, section 5. With ZeRO 3 the worker's only shard
- * of 16-bit weights is that master copy.
+ * Each step of staleness adds one set of gradients. Weights of fewer than 32 bits have an fp32
+ * master copy, whatever the optimizer (Micikevicius et al., "Mixed Precision Training", ICLR 2018,
+ * section 3.1). ZeRO shards states in proportion to their weights: Rajbhandari et al., SC 2020,
+ * section 5. With ZeRO 3 the worker's only shard of 16-bit weights is that master copy.
  */
 memory_states ty_memory_states(const ty_plan *plan, const memory_weights *weights);
 

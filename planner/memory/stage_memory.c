@@ -15,7 +15,8 @@ memory_states ty_memory_states(const ty_plan *plan, const memory_weights *w)
     const bool has_copy = element < TY_GRADIENT_ELEMENT_BYTES;
     const bool is_copy_alone = has_copy && stack->memory == TY_MEMORY_WORKER;
     const bool shards_gradients = plan->zero >= 2 && !w->sums_gradients;
-    const uint32_t numbers = ty_optimizer_state_count(&plan->optimizer) + has_copy;
+    /* Exact where all layers have 0, 4 or 8 bytes per parameter. */
+    const double states = w->trained > 0 ? w->states / w->trained : 0;
     const double weights = plan->zero < 3 ? 0 : is_copy_alone ? w->sharded : w->elsewhere;
 
     return (memory_states){
@@ -23,7 +24,7 @@ memory_states ty_memory_states(const ty_plan *plan, const memory_weights *w)
         .gradients = (1.0 + plan->staleness) *
                      (w->trained - (shards_gradients ? w->elsewhere : 0)) / element *
                      stack->gradient_bytes,
-        .optimizer = (double)numbers * TY_GRADIENT_ELEMENT_BYTES *
+        .optimizer = (states + (has_copy ? TY_GRADIENT_ELEMENT_BYTES : 0)) *
                      (w->trained - (plan->zero >= 1 ? w->elsewhere : 0)) / element};
 }
 
@@ -38,6 +39,14 @@ static bool is_first_user(const stage_memory *m, uint32_t user)
     return earlier == user;
 }
 
+static void add_trained(const ty_plan *plan, uint32_t layer, double bytes, memory_weights *w)
+{
+    if (plan->workload->layers[layer].is_frozen)
+        return;
+    w->trained += bytes;
+    w->states += bytes * ty_plan_optimizer_work(plan, layer, 1).state_bytes;
+}
+
 static memory_weights weights_of(const stage_memory *m)
 {
     const ty_plan *plan = m->plan;
@@ -49,13 +58,13 @@ static memory_weights weights_of(const stage_memory *m)
         const ty_layer *l = memory_layer(m, i);
         double bytes = (double)l->parameter_bytes * ty_rank_parameter_share(plan, i);
         w.all += bytes;
-        w.trained += l->is_frozen ? 0 : bytes;
+        add_trained(plan, i, bytes, &w);
         if (l->tied_to >= m->first || !is_first_user(m, i)) /* TY_NO_LAYER is the largest */
             continue;
         bytes = (double)l->attributes[TY_IN_FEATURES] * (double)l->attributes[TY_OUT_FEATURES] *
                 element * ty_rank_parameter_share(plan, l->tied_to);
         w.all += bytes;
-        w.trained += memory_layer(m, l->tied_to)->is_frozen ? 0 : bytes;
+        add_trained(plan, l->tied_to, bytes, &w);
     }
     for (uint32_t b = 0; b < plan->bucket_count; b++) {
         const ty_bucket *bucket = &plan->buckets[b];
@@ -104,7 +113,7 @@ static void count_actors(const ty_plan *plan, ty_memory_use *out)
 
     out->communication_bytes = (uint64_t)(ACTOR_BATCHES * batch_bytes(plan));
     out->optimizer_bytes =
-        (uint64_t)(numbers * ty_optimizer_state_count(&plan->optimizer) * sizeof(float));
+        (uint64_t)(numbers * ty_plan_optimizer_work(plan, 0, w->layer_count).state_bytes);
     add_player(plan, out);
 }
 

@@ -298,6 +298,8 @@ double ty_least_devices(const ty_workload *w, const ty_cluster *cluster, const t
         const double bytes = (double)w->layers[l].parameter_bytes;
         held.all += bytes;
         held.trained += w->layers[l].is_frozen ? 0 : bytes;
+        held.states +=
+            w->layers[l].is_frozen ? 0 : bytes * ty_plan_optimizer_work(&plan, l, 1).state_bytes;
     }
     states = ty_memory_states(&plan, &held);
     *state_bytes = states.weights + states.gradients + states.optimizer;

@@ -60,6 +60,8 @@ static ty_status sum_bytes(quick_costs *costs, ty_error *error)
         const double trained = layer->is_frozen ? 0 : (double)parameters;
         const memory_weights held = {.all = (double)parameters,
                                      .trained = trained,
+                                     .states =
+                                         trained * ty_plan_optimizer_work(&plan, l, 1).state_bytes,
                                      .sharded = trained,
                                      .elsewhere = trained};
         const memory_states states = ty_memory_states(&plan, &held);

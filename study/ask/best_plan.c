@@ -76,7 +76,7 @@ ty_status ty_plan_score(const ty_plan *plan, const ty_cluster *cluster, const ch
 
     /* A phase may have another momentum than its workload: converts the rate so that training
      * covers the same distance per step. */
-    if (own->kind == TY_OPTIMIZER_SGD && usual->kind == TY_OPTIMIZER_SGD)
+    if (ty_optimizer_row_of(own->kind)->is_descent && ty_optimizer_row_of(usual->kind)->is_descent)
         rate = own->learning_rate * (1 - usual->momentum) / (1 - own->momentum);
     if (status == TY_OK)
         status = score_plan(plan, cluster, task, cost, rate, out, error);

@@ -205,7 +205,7 @@ static ty_status set_momentum(const ty_phase *phase, ty_plan *plan, ty_error *er
 
     if (phase->momentum < 0)
         return TY_OK;
-    if (o->kind != TY_OPTIMIZER_SGD)
+    if (!ty_optimizer_row_of(o->kind)->has_momentum)
         return ty_fail(error, TY_EINVAL, "momentum: found %g, expected none: %s has betas",
                        phase->momentum, ty_optimizer_name(o->kind));
     if ((phase->momentum > 0) != (o->momentum > 0))

@@ -13,7 +13,6 @@ static const struct {
     double log_deviation;
 } step_deviations[] = {{TY_MEASURED, 0.12}, {TY_CALIBRATED, 0.2}, {TY_DATASHEET, 0.35}};
 
-#define OPTIMIZER_ELEMENT_BYTES 4 /* optimizer states are fp32 */
 #define SECONDS_PER_HOUR 3600.0
 #define SECONDS_PER_DAY 86400.0
 #define SECONDS_PER_YEAR (365.25 * SECONDS_PER_DAY)
@@ -44,7 +43,8 @@ static uint64_t checkpoint_bytes(const ty_plan *plan)
     uint64_t elements = parameters / plan->workload->element_bytes;
 
     return parameters +
-           elements * OPTIMIZER_ELEMENT_BYTES * ty_optimizer_state_count(&plan->optimizer);
+           (uint64_t)((double)elements *
+                      ty_plan_optimizer_work(plan, 0, plan->workload->layer_count).state_bytes);
 }
 
 /* ---- Parts ------------------------------------------------------------------------------- */

@@ -257,7 +257,7 @@ static ty_status task_make(calibration *c, ty_error *error)
     t->smallest_batch = t->largest_batch = t->batch = c->out->batch;
     t->learning_rate = plan->optimizer.learning_rate;
     t->scaling_rule =
-        plan->optimizer.kind == TY_OPTIMIZER_SGD ? TY_SCALING_LINEAR : TY_SCALING_SQRT;
+        ty_optimizer_row_of(plan->optimizer.kind)->is_descent ? TY_SCALING_LINEAR : TY_SCALING_SQRT;
     TY_CHECK(describe(c, t, plan, error), status, done);
     c->out->task = t;
     t = NULL;

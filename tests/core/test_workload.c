@@ -139,6 +139,49 @@ Test(workload, optimizer_state)
     cr_expect_str_eq(ty_optimizer_name(TY_OPTIMIZER_ADAMW), "adamw");
 }
 
+/* From AdamW with a rate of 3e-4, or from SGD with momentum 0.8. */
+Test(workload, optimizer_words)
+{
+    static const struct {
+        const char *word, *expected;
+        double rate, momentum; /* from AdamW */
+        double sgd_momentum;   /* from SGD */
+    } rows[] = {{"sgd", "sgd", 1e-3, 0, 0},
+                {"Momentum", "momentum", 1e-3, 0.9, 0.8},
+                {"adam", "adamw", 3e-4, 0, 0},
+                {"OneBitAdam", "adamw", 3e-4, 0, 0},
+                {"adamw_8bit", "adam8bit", 3e-4, 0, 0},
+                {"Adafactor", "adafactor", 1e-2, 0, 0},
+                {"dist_muon", "muon", 3e-4, 0.95, 0.95}};
+    static const struct {
+        const char *word, *message;
+    } mistakes[] = {{"adm", "found 'adm', expected sgd, momentum, adam, adamw, adam8bit, adafactor "
+                            "or muon; did you mean adam?"},
+                    {"lion", "found 'lion', expected sgd"},
+                    {"", "found '', expected sgd"}};
+    ty_error error = {0};
+
+    for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
+        ty_optimizer o = {TY_OPTIMIZER_ADAMW, 3e-4, .beta1 = 0.9, .beta2 = 0.95, .epsilon = 1e-8};
+        ty_optimizer from_sgd = {TY_OPTIMIZER_SGD, 0.1, .momentum = 0.8}, again;
+        cr_assert_eq(ty_optimizer_set(&o, rows[i].word, &error), TY_OK, "%s", error.message);
+        cr_assert_eq(ty_optimizer_set(&from_sgd, rows[i].word, &error), TY_OK);
+        cr_expect_str_eq(ty_optimizer_word(&o), rows[i].expected);
+        cr_expect_eq(o.learning_rate, rows[i].rate, "%s", rows[i].word);
+        cr_expect_eq(o.momentum, rows[i].momentum, "%s", rows[i].word);
+        cr_expect_eq(from_sgd.momentum, rows[i].sgd_momentum, "%s", rows[i].word);
+        again = o;
+        cr_assert_eq(ty_optimizer_set(&again, ty_optimizer_word(&o), &error), TY_OK);
+        cr_expect_arr_eq(&again, &o, sizeof o, "%s", rows[i].word);
+        cr_expect_eq(ty_optimizer_check_executed(&o, NULL), i < 4 ? TY_OK : TY_EUNSUPPORTED);
+    }
+    for (size_t i = 0; i < sizeof mistakes / sizeof mistakes[0]; i++) {
+        ty_optimizer o = {.kind = TY_OPTIMIZER_ADAMW};
+        cr_expect_eq(ty_optimizer_set(&o, mistakes[i].word, &error), TY_EINVAL);
+        cr_expect(strstr(error.message, mistakes[i].message) != NULL, "%s", error.message);
+    }
+}
+
 Test(workload, is_read_as_written)
 {
     ty_workload *w = load(GPT);

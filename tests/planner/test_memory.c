@@ -392,6 +392,91 @@ Test(memory, tied_copy)
     free_setting(s);
 }
 
+/* An embedding of 50 x 64, a matrix of 128 x 64 with a bias, and an output layer of 50 x 128.
+ * States by hand: Adam 8 bytes per parameter; in 8 bits 2 and two scales of 4 bytes per block of
+ * 256, from 4096 entries on; Adafactor rows and columns; Muon 4 bytes for the one hidden matrix,
+ * Adam for all else. */
+Test(memory, states_of_optimizers)
+{
+    static const struct {
+        const char *word;
+        double bytes, flop;
+    } rows[] = {
+        {"sgd", 0, 0},
+        {"momentum", 4 * 17920, 0},
+        {"adam", 8 * 17920, 0},
+        {"adam8bit", 8 * 3200 + 2 * (8192 + 4 * 32) + 8 * 128 + 2 * (6400 + 4 * 25), 0},
+        {"adafactor", 4 * (50 + 64 + 128 + 64 + 128 + 50 + 128), 0},
+        {"muon", 8 * 3200 + 4 * 8192 + 8 * 128 + 8 * 6400,
+         5.0 * (4 * 64 * 64 * 128 + 2 * 64 * 64 * 64)},
+    };
+    ty_builder *b = ty_builder_new("small", TY_INPUT_TOKEN, &(ty_shape){1, {3}});
+    uint32_t x = ty_builder_embedding(b, TY_BATCH, 50, 64, 0);
+    setting *s;
+
+    x = ty_builder_linear(b, x, 128, true);
+    ty_builder_loss(b, ty_builder_linear(b, x, 50, false));
+    s = new_setting(finish(b));
+    set_stage(s, 0, 0, 4, 1, "FB");
+    for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
+        ty_memory_use found;
+        ty_optimizer_work work;
+        ty_error error = {0};
+        cr_assert_eq(ty_optimizer_set(&s->plan.optimizer, rows[i].word, &error), TY_OK, "%s",
+                     error.message);
+        cr_assert_eq(ty_stage_memory(&s->plan, &s->program, 0, &found, &error), TY_OK, "%s",
+                     error.message);
+        work = ty_plan_optimizer_work(&s->plan, 0, 4);
+        cr_expect_float_eq((double)found.optimizer_bytes, rows[i].bytes, 1, "%s: %llu",
+                           rows[i].word, (unsigned long long)found.optimizer_bytes);
+        cr_expect_float_eq(17920 * work.state_bytes, rows[i].bytes, 1e-6, "%s", rows[i].word);
+        cr_expect_float_eq(17920 * work.flop, rows[i].flop, 1e-3, "%s", rows[i].word);
+    }
+    free_setting(s);
+}
+
+/* Llama-3-8B in bf16: 8,030,261,248 parameters with a master copy of 4 bytes. Per layer matrices of
+ * 4096 x 4096 (2), 1024 x 4096 (2) and 14336 x 4096 (3), and two norms of 4096; an embedding and an
+ * output layer of 128256 x 4096, and a norm. Rows and columns together: 90,112 per layer with the
+ * norms, 268,800 for the rest; with two tensor-parallel ranks 63,488 and 140,544. */
+Test(memory, states_of_llama_3_8b)
+{
+    static const double parameters = 8030261248.0, tables = 2 * 525336576.0, norms = 65 * 4096.0;
+    const struct {
+        const char *word;
+        uint32_t tensor_parallel;
+        double bytes;
+    } rows[] = {
+        {"sgd", 1, 4 * parameters},
+        {"adamw", 1, 12 * parameters},
+        {"adam8bit", 1, 4 * parameters + 2 * parameters + 8 * parameters / 256},
+        {"adafactor", 1, 4 * parameters + 4 * (32 * 90112.0 + 268800)},
+        {"adafactor", 2, 2 * (parameters + norms) + 4 * (32 * 63488.0 + 140544)},
+        {"muon", 1, 8 * parameters + 4 * (tables + norms)},
+        {"muon", 2, 4 * (parameters + norms) + 4 * (tables / 2 + norms)},
+    };
+    ty_error error = {0};
+    ty_workload *w = NULL;
+    setting *s;
+
+    cr_assert_eq(ty_workload_open("llama-3-8b", &w, &error), TY_OK, "%s", error.message);
+    ty_workload_set_precision(w, TY_PRECISION_BF16);
+    s = new_setting(w);
+    set_stage(s, 0, 0, w->layer_count, 1, "FB");
+    for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
+        ty_memory_use found;
+        s->plan.tensor_parallel = rows[i].tensor_parallel;
+        cr_assert_eq(ty_optimizer_set(&s->plan.optimizer, rows[i].word, &error), TY_OK, "%s",
+                     error.message);
+        cr_assert_eq(ty_stage_memory(&s->plan, &s->program, 0, &found, &error), TY_OK, "%s",
+                     error.message);
+        cr_expect_float_eq((double)found.optimizer_bytes, rows[i].bytes, 16, "%s, tp=%u: %llu",
+                           rows[i].word, rows[i].tensor_parallel,
+                           (unsigned long long)found.optimizer_bytes);
+    }
+    free_setting(s);
+}
+
 /* The search's bound, summed over the layers of a stage, is below the activations of the stage. */
 Test(memory, least_slots_bound_every_stage)
 {

@@ -1,6 +1,6 @@
 """Code reads the table row of a kind instead of comparing kinds: kinds.py SOURCES.
 
-Prints every comparison with an enumerator of a schedule, a compressor or a kind of layer, and every case of one, outside
+Prints every comparison with an enumerator of a schedule, a compressor, an optimizer or a kind of layer, and every case of one, outside
 the table of the kind. Ends with 1 if there is one. "none" of compressors is the absence of a kind and may be compared.
 """
 
@@ -31,6 +31,7 @@ def listed(macro):
 tables = {
     "schedules.c": [n for n in enumerators(r"typedef enum ty_schedule \{(.*?)\}") if n != "TY_SCHEDULE_COUNT"],
     "compression.c": [f"TY_COMPRESSION_{n}" for n in listed("TY_COMPRESSIONS")],
+    "optimizers.c": [n for n in enumerators(r"typedef enum ty_optimizer_kind \{(.*?)\}") if n != "TY_OPTIMIZER_COUNT"],
     "layers": [f"TY_LAYER_{n}" for n in listed("TY_LAYER_KINDS")],
 }
 if any(len(names) < 5 for names in tables.values()):

@@ -2,6 +2,7 @@
 #include "zoo.h"
 
 #include "import.h"
+#include "ty_json.h"
 #include "zoo_family.h"
 
 #include <math.h>
@@ -9,40 +10,6 @@
 #include <string.h>
 
 /* ---- Training -------------------------------------------------------------------------------- */
-
-static ty_status read_sgd(const ty_json *object, ty_optimizer *o, ty_error *error)
-{
-    return ty_json_number(object, "momentum", 0, 1, &o->momentum, error);
-}
-
-static ty_status read_adamw(const ty_json *object, ty_optimizer *o, ty_error *error)
-{
-    TY_TRY(ty_json_number(object, "beta1", 0, 1, &o->beta1, error));
-    TY_TRY(ty_json_number(object, "beta2", 0, 1, &o->beta2, error));
-    TY_TRY(ty_json_number(object, "epsilon", 0, 1, &o->epsilon, error));
-    return TY_OK;
-}
-
-static ty_status read_optimizer(const ty_json *root, ty_optimizer *out, ty_error *error)
-{
-    static const char *const names[] = {"sgd", "adamw"};
-    static ty_status (*const readers[])(const ty_json *, ty_optimizer *, ty_error *) = {read_sgd,
-                                                                                        read_adamw};
-    static const ty_optimizer_kind optimizer_kinds[] = {TY_OPTIMIZER_SGD, TY_OPTIMIZER_ADAMW};
-    ty_optimizer o = {0};
-    const ty_json *object;
-    int kind;
-
-    TY_TRY(ty_json_object(root, "optimizer", &object, error));
-    TY_TRY(ty_json_enum(object, "kind", names, sizeof names / sizeof names[0], &kind, error));
-    o.kind = optimizer_kinds[kind];
-    TY_TRY(ty_json_number(object, "learning_rate", 0, 1e3, &o.learning_rate, error));
-    TY_TRY(ty_json_number(object, "weight_decay", 0, 1e3, &o.weight_decay, error));
-    TY_TRY(readers[kind](object, &o, error));
-    TY_TRY(ty_json_end(object, error));
-    *out = o;
-    return TY_OK;
-}
 
 typedef struct training {
     const char *source, *dataset;
@@ -53,10 +20,15 @@ typedef struct training {
 /* Reads data set, usual batch and optimizer. */
 static ty_status read_training(const ty_zoo_reader *reader, training *out)
 {
+    const ty_json *optimizer;
+
     TY_TRY(ty_json_string(reader->root, "source", &out->source, reader->error));
     TY_TRY(ty_json_string(reader->root, "dataset", &out->dataset, reader->error));
     TY_TRY(ty_json_uint32(reader->root, "global_batch", 1, 1u << 30, &out->batch, reader->error));
-    TY_TRY(read_optimizer(reader->root, &out->optimizer, reader->error));
+    out->optimizer = (ty_optimizer){0};
+    TY_TRY(ty_json_object(reader->root, "optimizer", &optimizer, reader->error));
+    TY_TRY(
+        ty_record_read_all(optimizer, &ty_optimizer_record, &out->optimizer, NULL, reader->error));
     if (reader->overrides->batch != 0)
         out->batch = reader->overrides->batch;
     return TY_OK;

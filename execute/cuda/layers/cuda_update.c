@@ -48,7 +48,7 @@ static cuda_update update_of(const ty_optimizer *optimizer, uint64_t step)
     double correction1 = 1.0 - pow(optimizer->beta1, (double)step);
     double correction2 = 1.0 - pow(optimizer->beta2, (double)step);
 
-    if (optimizer->kind == TY_OPTIMIZER_SGD)
+    if (!ty_optimizer_row_of(optimizer->kind)->has_betas)
         return (cuda_update){.rate = (float)optimizer->learning_rate,
                              .momentum = (float)optimizer->momentum,
                              .decay = (float)optimizer->weight_decay};
