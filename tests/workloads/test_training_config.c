@@ -329,6 +329,63 @@ Test(training_config, ranks_of_experts)
     }
 }
 
+/* The optimizer of the file; the model's settings stay if it is of the same kind. */
+Test(training_config, optimizer)
+{
+#define SIZES                                                                                      \
+    "--num-layers 2 --hidden-size 64 --num-attention-heads 4 --seq-length 64 --vocab-size 512 "    \
+    "--max-position-embeddings 64 --micro-batch-size 1 --global-batch-size 8 "
+#define SETTINGS                                                                                   \
+    "num_layers: 2\nhidden_size: 64\nnum_attention_heads: 4\nseq_length: 64\nvocab_size: 512\n"    \
+    "max_position_embeddings: 64\nmicro_batch_size: 1\nglobal_batch_size: 8\n"
+#define TITAN "[model]\nname = 'llama3'\nflavor = '8B'\n[training]\nseq_len = 64\n"
+    static const struct {
+        const char *text, *model, *optimizer, *note; /* note: part of one; NULL: none */
+        double rate;                                 /* 0: not compared */
+    } rows[] = {
+        {SIZES, NULL, "adamw", NULL, 0},
+        {SIZES "--optimizer adam --lr 0.01", NULL, "adamw", NULL, 0.01},
+        {SIZES "--optimizer muon", NULL, "muon", NULL, 0},
+        {SIZES "--optimizer dist_muon --lr 0.02", NULL, "muon", NULL, 0.02},
+        {SIZES "--optimizer sgd", NULL, "momentum", NULL, 0},
+        {SIZES "--optimizer lion --lr 0.01", NULL, "adamw", "--optimizer lion is not known", 0.01},
+        {SETTINGS "optimizer: sgd\n", NULL, "momentum", NULL, 0},
+        {SETTINGS "optim:\n  name: distributed_fused_adam\n", NULL, "adamw", NULL, 0},
+        {SETTINGS "optim:\n  config:\n    optimizer: muon\n", NULL, "muon", NULL, 0},
+        {SETTINGS "optimizer: lion\n", NULL, "adamw", "lion is not known, the model's adamw", 0},
+        {TITAN "[optimizer]\nname = 'AdamW'\n", NULL, "adamw", NULL, 0},
+        {TITAN "[optimizer]\nname = 'Muon'\n", NULL, "muon", NULL, 0},
+        {"model_name: llama3.1-8b\nper_device_batch_size: 1\nopt_type: sgd\n", NULL, "sgd", NULL,
+         0},
+        {"distributed_type: FSDP\nnum_processes: 8\noptim: adamw_bnb_8bit\n", "gpt2", "adam8bit",
+         NULL, 0},
+        {"distributed_type: FSDP\nnum_processes: 8\noptim: adafactor\n", "mlp", "adafactor", NULL,
+         0},
+        {"{\"train_batch_size\": 8, \"optimizer\": {\"type\": \"Adafactor\"}}", "gpt2", "adafactor",
+         NULL, 0},
+    };
+
+    for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
+        ty_training_config c = {0};
+        ty_error error = {0};
+        bool is_said = false;
+        cr_assert_eq(load_text(rows[i].text, rows[i].model, &c, &error), TY_OK, "row %zu: %s", i,
+                     error.message);
+        cr_expect_str_eq(ty_optimizer_word(&c.workload->optimizer), rows[i].optimizer, "row %zu",
+                         i);
+        if (rows[i].rate > 0)
+            cr_expect_eq(c.workload->optimizer.learning_rate, rows[i].rate, "row %zu", i);
+        for (uint32_t n = 0; n < c.report.note_count; n++)
+            is_said |=
+                strstr(c.report.notes[n], rows[i].note != NULL ? rows[i].note : "ptimizer") != NULL;
+        cr_expect_eq(is_said, rows[i].note != NULL, "row %zu", i);
+        ty_training_config_clear(&c);
+    }
+#undef SIZES
+#undef SETTINGS
+#undef TITAN
+}
+
 /* Each overlap flag with an effect is in the query; the others are listed. */
 Test(training_config, overlap)
 {

@@ -104,27 +104,6 @@ static ty_status read_batch(ty_import_source *source, uint32_t *batch)
 
 /* ---- Optimizer ------------------------------------------------------------------------------ */
 
-/* FusedAdam decouples weight decay by default; the 1-bit optimizers compress gradients.
- */
-static bool read_kind(const char *type, ty_optimizer_kind *kind)
-{
-    static const struct {
-        const char *type;
-        ty_optimizer_kind kind;
-    } rows[] = {{"adam", TY_OPTIMIZER_ADAMW},
-                {"adamw", TY_OPTIMIZER_ADAMW},
-                {"onebitadam", TY_OPTIMIZER_ADAMW},
-                {"zerooneadam", TY_OPTIMIZER_ADAMW},
-                {"sgd", TY_OPTIMIZER_SGD}};
-
-    for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++)
-        if (strcasecmp(rows[i].type, type) == 0) {
-            *kind = rows[i].kind;
-            return true;
-        }
-    return false;
-}
-
 static ty_status read_betas(ty_import_source *source, const ty_json *params, ty_optimizer *o)
 {
     const ty_json *betas;
@@ -146,11 +125,13 @@ static void note_unread(ty_import_source *source, const ty_json *object, const c
 
 static ty_status read_params(ty_import_source *source, const ty_json *params, ty_optimizer *o)
 {
+    const ty_optimizer_row *row = ty_optimizer_row_of(o->kind);
+
     TY_TRY(read_number(source, params, "lr", HUGE_VAL, &o->learning_rate));
     TY_TRY(read_number(source, params, "weight_decay", HUGE_VAL, &o->weight_decay));
-    if (o->kind == TY_OPTIMIZER_SGD) {
+    if (row->has_momentum)
         TY_TRY(read_number(source, params, "momentum", 1.0, &o->momentum));
-    } else {
+    if (row->has_betas) {
         TY_TRY(read_betas(source, params, o));
         TY_TRY(read_number(source, params, "eps", HUGE_VAL, &o->epsilon));
     }
@@ -161,29 +142,21 @@ static ty_status read_params(ty_import_source *source, const ty_json *params, ty
 /* An optimizer that differs in kind from the model's starts from PyTorch's defaults. */
 static ty_status read_optimizer(ty_import_source *source, ty_optimizer *out)
 {
-    static const ty_optimizer usual[] = {
-        [TY_OPTIMIZER_SGD] = {.kind = TY_OPTIMIZER_SGD, .learning_rate = 1e-3},
-        [TY_OPTIMIZER_ADAMW] = {.kind = TY_OPTIMIZER_ADAMW,
-                                .learning_rate = 1e-3,
-                                .beta1 = 0.9,
-                                .beta2 = 0.999,
-                                .epsilon = 1e-8},
-    };
     const ty_json *root = ty_import_json(source), *object, *params;
     const char *type;
-    ty_optimizer_kind kind;
+    ty_optimizer own = *out;
 
     if (!ty_json_has(root, "optimizer"))
         return TY_OK;
     TY_TRY(ty_json_object(root, "optimizer", &object, source->error));
     TY_TRY(ty_json_string(object, "type", &type, source->error));
-    if (!read_kind(type, &kind)) {
+    if (ty_optimizer_set(&own, type, NULL) != TY_OK) {
         ty_json_ignore(object, "params");
         ty_import_note(source, "optimizer %.60s is not known, the model's %s in its place", type,
                        ty_optimizer_name(out->kind));
     } else {
-        if (kind != out->kind)
-            *out = usual[kind];
+        if (own.kind != out->kind)
+            *out = own;
         if (ty_json_has(object, "params")) {
             TY_TRY(ty_json_object(object, "params", &params, source->error));
             TY_TRY(read_params(source, params, out));

@@ -439,19 +439,23 @@ static ty_status set_expert_blocks(steps_reader *r, ty_transformer *t)
 
 static void set_training(const steps_reader *r, ty_import_training *training)
 {
-    const bool is_sgd = ty_steps_number_of(r, "is_sgd") != 0;
+    const char *asked = ty_steps_text_of(r, "optimizer");
+    const ty_optimizer_row *row;
     ty_optimizer *o = &training->optimizer;
 
     training->batch = (uint32_t)ty_steps_number_of(r, "batch");
     if (ty_steps_number_of(r, "learning_rate") <= 0)
         return;
-    *o = (ty_optimizer){.kind = is_sgd ? TY_OPTIMIZER_SGD : TY_OPTIMIZER_ADAMW,
-                        .learning_rate = ty_steps_number_of(r, "learning_rate"),
-                        .weight_decay = ty_steps_number_of(r, "weight_decay")};
-    if (is_sgd) {
+    o->kind = TY_OPTIMIZER_ADAMW;
+    if (asked != NULL && ty_optimizer_set(o, asked, NULL) != TY_OK)
+        ty_import_note(r->source, "--optimizer %.60s is not known, adam in its place", asked);
+    row = ty_optimizer_row_of(o->kind);
+    o->learning_rate = ty_steps_number_of(r, "learning_rate");
+    o->weight_decay = ty_steps_number_of(r, "weight_decay");
+    if (row->is_descent)
         o->momentum = ty_steps_number_of(r, "momentum");
+    if (!row->has_betas)
         return;
-    }
     o->beta1 = ty_steps_number_of(r, "beta1");
     o->beta2 = ty_steps_number_of(r, "beta2");
     o->epsilon = ty_steps_number_of(r, "epsilon");

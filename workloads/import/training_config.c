@@ -317,6 +317,26 @@ static ty_status read_model(reading *r)
     return TY_OK;
 }
 
+/* The model's optimizer stays if the file names one of its kind, with the model's settings. */
+static ty_status set_optimizer(const reading *r)
+{
+    const char *word = ty_steps_text_of(&r->steps, "optimizer");
+    ty_optimizer *model = &r->out->workload->optimizer, own = *model;
+    char line[160];
+
+    if (word == NULL)
+        return TY_OK;
+    if (ty_optimizer_set(&own, word, NULL) == TY_OK) {
+        *model = own.kind != model->kind ? own : *model;
+        return TY_OK;
+    }
+    if (r->is_arguments) /* its importer says so */
+        return TY_OK;
+    snprintf(line, sizeof line, "optimizer %.60s is not known, the model's %s in its place", word,
+             ty_optimizer_name(model->kind));
+    return note(r, line);
+}
+
 static ty_status read_kind(reading *r)
 {
     const ty_import_options options = {0};
@@ -339,7 +359,8 @@ static ty_status read_kind(reading *r)
     TY_CHECK(ty_json_array(r->kind, "steps", 1, 1000, &steps, r->error), status, done);
     TY_CHECK(ty_steps_run(&r->steps, steps), status, done);
     take_members(r);
-    status = read_model(r);
+    TY_CHECK(read_model(r), status, done);
+    status = set_optimizer(r);
 done:
     ty_steps_end(&r->steps);
     return status;
