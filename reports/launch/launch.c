@@ -11,7 +11,7 @@
 /* ---- The tables -------------------------------------------------------------------------- */
 
 /* Names of rules in templates/refusals.in, in the order of the checks. */
-#define DATA_PARALLEL "learning pipelines divided-layers late priority local-steps "
+#define DATA_PARALLEL "learning torch-optimizer pipelines divided-layers late priority local-steps "
 #define BLOCKS "compression fp8-blocks segments placed "
 
 /* Files are templates. An empty result is left out, and one that begins with "#!" is a program. */
@@ -70,10 +70,11 @@ static const launch_target targets[] = {
      .title = "Megatron-LM: arguments of pretrain_gpt.py",
      .files = "megatron.args launch.sh",
      .next = "MEGATRON=/path/to/Megatron-LM ./launch.sh --data-path ...",
-     .refuses = "megatron-model megatron-schedule megatron-stages megatron-groups "
-                "megatron-operator every-step late-at-all priority megatron-zero uncompressed "
-                "megatron-divisible megatron-elementwise megatron-blocks placed megatron-fp16 "
-                "megatron-pattern megatron-segments",
+     .refuses =
+         "megatron-model megatron-optimizer megatron-schedule megatron-stages megatron-groups "
+         "megatron-operator every-step late-at-all priority megatron-zero uncompressed "
+         "megatron-divisible megatron-elementwise megatron-blocks placed megatron-fp16 "
+         "megatron-pattern megatron-segments",
      .is_per_host = true,
      .bits = 4},
     {.name = "deepspeed",
@@ -94,7 +95,7 @@ static const launch_target targets[] = {
      .files = "torchtitan.toml launch.sh",
      .next = "TORCHTITAN=/path/to/torchtitan ./launch.sh",
      .refuses = "titan-model titan-schedule titan-stages every-step titan-late priority "
-                "titan-zero titan-sp titan-ep adamw titan-recompute uncompressed placed "
+                "titan-zero titan-sp titan-ep titan-optimizer titan-recompute uncompressed placed "
                 "titan-fp16 titan-split",
      .is_per_host = true,
      .bits = 8},

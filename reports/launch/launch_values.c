@@ -458,7 +458,14 @@ static void put_gradients(launch_values *v, const ty_plan *plan)
 
 static void put_optimizer(launch_values *v, const ty_optimizer *o)
 {
-    ty_launch_put_text(v, "optimizer", ty_optimizer_name(o->kind));
+    const ty_optimizer_row *row = ty_optimizer_row_of(o->kind);
+
+    ty_launch_put_text(v, "optimizer", row->name);
+    ty_launch_put_text(v, "torch_optimizer", row->pytorch);
+    ty_launch_put_text(v, "megatron_optimizer", row->megatron);
+    ty_launch_put_text(v, "titan_optimizer", row->torchtitan);
+    ty_launch_put_flag(v, "has_momentum", row->has_momentum);
+    ty_launch_put_flag(v, "has_betas", row->has_betas);
     ty_launch_put_number(v, "learning_rate", o->learning_rate);
     ty_launch_put_number(v, "weight_decay", o->weight_decay);
     ty_launch_put_number(v, "momentum", o->momentum);

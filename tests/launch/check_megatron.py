@@ -18,11 +18,11 @@ moe-ffn-hidden-size moe-shared-expert-intermediate-size q-lora-rank kv-lora-rank
 v-head-dim tensor-model-parallel-size pipeline-model-parallel-size context-parallel-size
 expert-model-parallel-size num-layers-per-virtual-pipeline-stage micro-batch-size global-batch-size
 ddp-bucket-size recompute-num-layers seed train-iters""".split()
-RATES = "lr weight-decay adam-beta1 adam-beta2 adam-eps sgd-momentum attention-dropout hidden-dropout".split()
+RATES = "lr weight-decay adam-beta1 adam-beta2 adam-eps sgd-momentum muon-momentum attention-dropout hidden-dropout".split()
 CHOICES = {
     "normalization": ["LayerNorm", "RMSNorm"],
     "position-embedding-type": ["learned_absolute", "rope", "mrope", "relative", "none"],
-    "optimizer": ["adam", "sgd"],
+    "optimizer": ["adam", "sgd", "muon"],
     "lr-decay-style": ["constant", "linear", "cosine", "inverse-square-root", "WSD"],
     "recompute-granularity": ["full", "selective"],
     "fp8-format": ["e4m3", "hybrid"],

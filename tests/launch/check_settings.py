@@ -98,7 +98,7 @@ def stand_ins():
     module("torch.ops", aten=Operations())
     module("torch.nn", Module=Module, ModuleList=ModuleList, Sequential=type("Sequential", (ModuleList,), {}))
     module("torch.nn.parallel", DistributedDataParallel=note("ddp"))
-    module("torch.optim", AdamW=note("adamw", "optimizer"), SGD=note("sgd", "optimizer"))
+    module("torch.optim", AdamW=note("adamw", "optimizer"), SGD=note("sgd", "optimizer"), Adafactor=note("adafactor", "optimizer"))
     module("torch.backends")
     module("torch.backends.cuda", enable_math_sdp=note("math"))
     module("torch.cuda")
