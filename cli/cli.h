@@ -40,7 +40,8 @@ typedef struct cli_options {
         *resolution;
     const char *backend, *data, *until, *fail_over, *title, *directory, *seed_text, *micro_batches;
     const char *tokens, *epochs, *price;
-    const char *collective, *input, *budget, *phases, *precision, *system, *objective, *task;
+    const char *collective, *input, *budget, *phases, *precision, *optimizer, *system, *objective,
+        *task;
     const char *memory_reserve;
     const char *mode, *machines, *bandwidths, *ratio, *memory, *merge;
     const char *host, *device, *format, *to, *on, *rdma, *root, *oversubscription, *hosts_text;

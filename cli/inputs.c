@@ -41,6 +41,7 @@ ty_status question_from(const cli_options *options, uint32_t usual_top, ty_quest
                             .budget = options->budget,
                             .memory_reserve = options->memory_reserve,
                             .precision = options->precision,
+                            .optimizer = options->optimizer,
                             .system = options->system,
                             .objective = options->objective,
                             .task = options->task,

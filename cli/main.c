@@ -18,10 +18,10 @@ static const cli_command commands[] = {
      "With --config the model, the layout and the batch are those of a training\n"
      "program's file: how fast that is, whether it fits, what would be better.\n",
      OPTIONS("workload", "config", "vocabulary", "cluster", "seq", "global-batch", "input",
-             "budget", "phases", "memory-reserve", "precision", "profile", "profile-device",
-             "stack", "fix", "against", "fastest", "allow-lossy", "system", "objective", "task",
-             "learning-rate", "top", "no-simulate", "candidates", "tokens", "epochs", "steps",
-             "price", "seed", "output", "json"),
+             "budget", "phases", "memory-reserve", "precision", "optimizer", "profile",
+             "profile-device", "stack", "fix", "against", "fastest", "allow-lossy", "system",
+             "objective", "task", "learning-rate", "top", "no-simulate", "candidates", "tokens",
+             "epochs", "steps", "price", "seed", "output", "json"),
      0, 0, cmd_plan},
     {"estimate", "PLAN [options]", "walk the plan's program with its costs: milliseconds", NULL,
      OPTIONS("stack", "program", "trace", "json"), 1, 1, cmd_estimate},
@@ -33,7 +33,8 @@ static const cli_command commands[] = {
     {"memory", "--workload W --cluster C [options]",
      "does it fit: bytes of every stage's devices by purpose", NULL,
      OPTIONS("workload", "config", "vocabulary", "cluster", "seq", "global-batch", "memory-reserve",
-             "precision", "profile", "profile-device", "stack", "fix", "fastest", "json"),
+             "precision", "optimizer", "profile", "profile-device", "stack", "fix", "fastest",
+             "json"),
      0, 0, cmd_memory},
     {"score", "PLAN [options]", "time to target, money and energy of a plan", NULL,
      OPTIONS("task", "tokens", "epochs", "steps", "price", "json"), 1, 1, cmd_score},
@@ -42,7 +43,7 @@ static const cli_command commands[] = {
      "GPipe, PipeDream, Horovod, parameter servers and the others as presets: the best\n"
      "that each can do. plan --system NAME gives one as a plan.\n",
      OPTIONS("workload", "cluster", "seq", "global-batch", "input", "memory-reserve", "precision",
-             "profile", "profile-device", "stack", "seed", "json"),
+             "optimizer", "profile", "profile-device", "stack", "seed", "json"),
      0, 0, cmd_systems},
     {"run", "PLAN [options]", "train for real on local ranks and measure", NULL,
      OPTIONS("backend", "precision", "steps", "until", "evaluate-every", "data", "bad-samples",
@@ -60,15 +61,15 @@ static const cli_command commands[] = {
     {"whatif", "--workload W --cluster C --vary KEY=V,... [options]",
      "the best plan for every combination of values, as a table",
      "KEY is workload, cluster, batch, seq, workload.KEY, system, stack, precision,\n"
-     "objective, task; hosts, device, pod, leaf, host, gpu, oversub; bandwidth.LINK,\n"
+     "optimizer, objective, task; hosts, device, pod, leaf, host, gpu, oversub; bandwidth.LINK,\n"
      "latency.LINK, memory, memory_bandwidth, compute (quantities, or factors as x2;\n"
      "LINK may be all); storage.bandwidth, .host, .latency, .requests, .request,\n"
      ".capacity (of the last level, or .NAME after it); input, input.KEY; price,\n"
      "power, failure_rate; or a key of --fix.\n",
      OPTIONS("workload", "cluster", "seq", "global-batch", "input", "memory-reserve", "precision",
-             "profile", "profile-device", "stack", "fix", "fastest", "allow-lossy", "system",
-             "objective", "task", "top", "no-simulate", "tokens", "epochs", "steps", "price",
-             "seed", "vary", "rows", "output", "json", "csv"),
+             "optimizer", "profile", "profile-device", "stack", "fix", "fastest", "allow-lossy",
+             "system", "objective", "task", "top", "no-simulate", "tokens", "epochs", "steps",
+             "price", "seed", "vary", "rows", "output", "json", "csv"),
      0, 0, cmd_whatif},
     {"profile", "--workload W | import TRACE [options]",
      "measure layers, copies and collectives here, or import a trace",

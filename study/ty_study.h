@@ -62,6 +62,7 @@ typedef struct ty_question {
                               ty_budget_open; NULL: none */
     const char *precision; /* fp32, bf16, fp16; NULL: bf16 for language models if it is faster, else
                               the workload's */
+    const char *optimizer; /* as for ty_optimizer_set; NULL: the workload's */
     const char *system;    /* plans instead of the search */
     const char *objective; /* throughput, time-to-target, cost, energy */
     const char *task;      /* as for ty_convergence_open; NULL: that of the workload */
@@ -205,7 +206,7 @@ ty_status ty_plan_score(const ty_plan *plan, const ty_cluster *cluster, const ch
 /**
  * A key and its values. Keys:
  *   workload, cluster, batch, seq,
- *   system, stack, precision, objective, task    the member of that name
+ *   system, stack, precision, optimizer, objective, task    the member of that name
  *   workload.KEY                          KEY=VALUE after the workload: "gpt2 sequence=512"
  *   hosts                                 N of "Nx HOST", or of "host:N"
  *   pod, leaf, host, gpu, oversub         that word of a described fabric

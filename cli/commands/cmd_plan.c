@@ -109,7 +109,8 @@ static void add_question(const cli_options *o, ty_text *words)
     } texts[] = {{"-w", o->workload},
                  {"-c", o->cluster},
                  {"--profile", o->profile},
-                 {"--profile-device", o->profile_device}};
+                 {"--profile-device", o->profile_device},
+                 {"--optimizer", o->optimizer}};
 
     if (o->given != NULL)
         return;

@@ -144,6 +144,9 @@ static const option_row table[] = {
          "phases of one training, each with its steps, batch, learning rate, momentum, size of "
          "images and pins: each is planned, and the plans run one after the other"),
     TEXT("precision", 0, precision, "P", TY_PRECISION_NAMES "; the last two are not run"),
+    TEXT("optimizer", 0, optimizer, "O",
+         "sgd, momentum, adam, adam8bit, adafactor or muon (default: the workload's); the last "
+         "three are not run"),
     NUMBER("vocabulary", vocabulary, 1u << 20, "N",
            "different tokens at most (default 256: the bytes); of an imported file that only names "
            "a tokenizer, how many it has"),

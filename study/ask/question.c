@@ -273,6 +273,7 @@ static ty_status open_workload(const ty_question *question, ty_workload **out, t
 {
     ty_workload *workload = NULL;
     ty_text line = {0};
+    ty_error detail = {0};
     ty_status status = TY_OK;
 
     if (question->given != NULL && *question->given != NULL) {
@@ -287,6 +288,9 @@ static ty_status open_workload(const ty_question *question, ty_workload **out, t
             status = ty_workload_open(line.data, &workload, error);
         ty_text_clear(&line);
     }
+    if (status == TY_OK && question->optimizer != NULL &&
+        ty_optimizer_set(&workload->optimizer, question->optimizer, &detail) != TY_OK)
+        status = ty_fail(error, TY_EINVAL, "--%s", detail.message);
     if (status == TY_OK && question->image_height > 0)
         status = ty_workload_set_image_size(workload, question->image_height, question->image_width,
                                             error);

@@ -60,6 +60,14 @@ static ty_status set_objective(ty_vary_point *point, const char *value, ty_error
     return status == TY_OK ? ty_objective_find(value, &ignored, error) : status;
 }
 
+static ty_status set_optimizer(ty_vary_point *point, const char *value, ty_error *error)
+{
+    ty_optimizer ignored = {0};
+
+    TY_TRY(copy(point, value, &point->question.optimizer, error));
+    return ty_optimizer_set(&ignored, value, error);
+}
+
 /* Adds KEY=VALUE to a text of the question. */
 static ty_status append(ty_vary_point *point, const char **words, const char *between,
                         const char *key, const char *value, ty_error *error)
@@ -269,6 +277,7 @@ static const plain_key plain_keys[] = {
     {"device", set_device, 0},
     {"system", NULL, offsetof(ty_question, system)},
     {"precision", NULL, offsetof(ty_question, precision)},
+    {"optimizer", set_optimizer, 0},
     {"input", NULL, offsetof(ty_question, input)},
     {"stack", NULL, offsetof(ty_question, stack)},
     {"objective", set_objective, 0},
@@ -293,8 +302,9 @@ static ty_status fail_unknown(const char *key, ty_error *error)
     return ty_fail(
         error, TY_EINVAL,
         "unknown key '%s'; expected workload, cluster, batch, seq, hosts, device, pod, "
-        "leaf, host, gpu, oversub, system, stack, precision, objective, task, bandwidth.LINK, "
-        "latency.LINK, storage.FIGURE, input, input.KEY, memory, memory_bandwidth, compute, price, "
+        "leaf, host, gpu, oversub, system, stack, precision, optimizer, objective, task, "
+        "bandwidth.LINK, latency.LINK, storage.FIGURE, input, input.KEY, memory, memory_bandwidth, "
+        "compute, price, "
         "power, failure_rate, or a key of --fix",
         key);
 }

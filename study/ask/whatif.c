@@ -246,6 +246,7 @@ static const json_field question_fields[] = {
     {"stack", JSON_TEXT, JSON_AT(ty_question, stack), .is_optional = true},
     {"sequence", JSON_UINT64, JSON_AT(ty_question, sequence), 1, .is_optional = true},
     {"precision", JSON_TEXT, JSON_AT(ty_question, precision), .is_optional = true},
+    {"optimizer", JSON_TEXT, JSON_AT(ty_question, optimizer), .is_optional = true},
     {"system", JSON_TEXT, JSON_AT(ty_question, system), .is_optional = true},
     {"objective", JSON_TEXT, JSON_AT(ty_question, objective), .is_optional = true},
     {"task", JSON_TEXT, JSON_AT(ty_question, task), .is_optional = true},

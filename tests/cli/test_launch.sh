@@ -479,6 +479,20 @@ expect_error_line "replicates unsharded models only" "zero=2 or 3"
 expect 0 plan -w "llama-3.1-8b batch=256" -c "8x dgx-h100" --fix "$(rest pp=4,tp=4,sp=1,zero=1,compression=none)" --no-simulate -q -o others.json
 expect 1 export others.json --to torchtitan
 expect_error_line "shards weights, gradients and optimizer together"
+# An optimizer that a framework lacks.
+expect 0 plan -w "llama-3.1-8b batch=256" -c "8x dgx-h100" --fix "$(rest pp=1,tp=4,sp=1,zero=1,compression=none)" --optimizer muon --no-simulate -q -o muon.json
+expect 1 export muon.json --to megatron
+expect_error_line "its distributed optimizer does not run muon" "zero=0"
+expect 1 export muon.json --to torchtitan
+expect_error_line "trains by AdamW, and the plan by muon" "--optimizer adamw"
+expect 0 plan -w "gpt2 sequence=512" -c "2x dgx-a100" --fix "$(rest pp=1,tp=1,zero=0,recompute=none,compression=none)" --optimizer adam8bit --no-simulate -q -o narrow_states.json
+expect 1 export narrow_states.json --to deepspeed
+expect_error_line "do not include adam8bit" "--optimizer adamw"
+expect 1 export narrow_states.json --to megatron
+expect_error_line "it has no optimizer adam8bit"
+expect 0 plan -w "gpt2 sequence=512" -c "2x dgx-a100" --fix "$(rest pp=1,tp=1,zero=0,recompute=none,compression=none)" --optimizer adafactor --no-simulate -q -o factored.json
+expect 0 export factored.json --to torchrun
+expect_output "OPTIMIZER = torch.optim.Adafactor" "OPTIMIZER_SETTINGS = dict(lr=0.01, weight_decay=0)"
 expect 0 plan -w "gpt2 sequence=512" -c "2x dgx-a100" --fix "$(rest pp=1,tp=1,zero=0,recompute=full,compression=none)" --no-simulate -q -o others.json
 expect 1 export others.json --to accelerate
 expect_error_line "recomputes whole blocks, with FSDP"

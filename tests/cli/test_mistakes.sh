@@ -7,6 +7,7 @@
 echo hello > "$scratch/text.json"
 "$TRAINYARD" workload export lenet -o "$scratch/workload.json" >/dev/null 2>&1
 "$TRAINYARD" plan -w lenet -c "1x p100-server" --fix dp=2,pp=2 --no-simulate -q -o "$scratch/plan.json" >/dev/null 2>&1
+"$TRAINYARD" plan -w lenet -c "1x p100-server" --optimizer adafactor --no-simulate -q -o "$scratch/adafactor.json" >/dev/null 2>&1
 table=$(cd "$(dirname "$0")" && pwd)/mistakes.txt
 tab=$(printf '\t')
 rows=0

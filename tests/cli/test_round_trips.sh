@@ -26,6 +26,7 @@ done <<END
 megatron|megatron.args|llama-3.1-8b batch=64|4x dgx-h100|--stack megatron|pp=2,tp=2,cp=1,sp=1,zero=1,recompute=full:4,micro_batch=1|model optimizer batch micro schedule precision recompute
 megatron|megatron.args|llama-3.1-8b batch=64|4x dgx-h100|--stack megatron --precision fp8|pp=4,tp=1,cp=1,sp=0,zero=1,interleave=2,schedule=interleaved,recompute=none,micro_batch=1|model optimizer batch micro schedule precision recompute
 megatron|megatron.args|llama-3.1-8b batch=48|3x dgx-h100|--stack megatron|pp=3,tp=2,cp=1,sp=1,zero=1,recompute=full,micro_batch=2|model optimizer batch micro schedule precision recompute
+megatron|megatron.args|llama-3.1-8b batch=48|3x dgx-h100|--stack megatron --optimizer muon|pp=3,tp=2,cp=1,sp=1,zero=0,recompute=full,micro_batch=2|model optimizer batch micro schedule precision recompute
 megatron|megatron.args|llama-3.1-8b batch=48|3x dgx-h100|--stack megatron|pp=3,tp=2,cp=2,sp=0,zero=1,interleave=2,schedule=interleaved,recompute=selective,micro_batch=2|model optimizer batch micro schedule precision recompute
 megatron|megatron.args|mixtral-8x7b batch=128|8x dgx-h100|--stack megatron|pp=2,tp=2,ep=4,cp=1,sp=1,zero=1,recompute=elementwise,micro_batch=8|model optimizer batch micro schedule precision recompute
 megatron|megatron.args|mixtral-8x7b batch=128|8x dgx-h100|--stack megatron|pp=2,tp=1,ep=4,cp=2,sp=0,zero=1,recompute=none,micro_batch=4|model optimizer batch micro schedule precision recompute
@@ -39,6 +40,7 @@ deepspeed|ds_config.json|gpt2 batch=64|2x dgx-a100|--stack deepspeed|pp=1,tp=1,z
 deepspeed|ds_config.json|gpt2 batch=64|2x dgx-a100|--stack deepspeed|pp=1,tp=1,zero=1,recompute=none,micro_batch=4|optimizer batch micro schedule precision
 deepspeed|ds_config.json|gpt2 batch=64|2x dgx-a100|--stack deepspeed --precision fp16|pp=1,tp=1,zero=2,recompute=none,micro_batch=1|optimizer batch micro schedule precision
 deepspeed|ds_config.json|gpt2 batch=64|2x dgx-a100|--stack deepspeed|pp=1,tp=1,zero=3,recompute=none,micro_batch=2|optimizer batch micro schedule precision
+deepspeed|ds_config.json|gpt2 batch=64|2x dgx-a100|--stack deepspeed --optimizer adafactor|pp=1,tp=1,zero=3,recompute=none,micro_batch=2|optimizer batch micro schedule precision
 accelerate|accelerate.yaml|gpt2 batch=64|2x dgx-a100|--stack pytorch-fsdp|pp=1,zero=3,recompute=full|schedule precision recompute
 accelerate|accelerate.yaml|gpt2 batch=64|2x dgx-a100|--stack pytorch-fsdp --precision fp16|pp=1,zero=2,recompute=none|schedule precision recompute
 accelerate|accelerate.yaml|gpt2 batch=64|2x dgx-a100|--stack pytorch-ddp --precision fp32|pp=1,zero=0,recompute=none|schedule precision

@@ -25,6 +25,23 @@ done
 expect 0 whatif -w vgg16 -c "2x p100-server" -q --vary "hosts=1, 2 " --no-simulate --csv
 expect_output '"1",4,' '"2",8,'
 
+# Optimizers: memory and step next to each other; without the option the workload's.
+expect 0 whatif -w gpt2 -c "1x dgx-a100" -q --fix dp=8,zero=0,micro_batch=8 --vary optimizer=adamw,adam8bit,adafactor,muon --no-simulate --json
+cp "$scratch/out" "$scratch/optimizers.json"
+expect 0 memory -w gpt2 -c "1x dgx-a100" -q --fix dp=8,zero=0,micro_batch=8 --json
+if python3 - "$scratch/optimizers.json" "$scratch/out" <<'END'
+import json
+import sys
+
+rows, own = (json.load(open(name)) for name in sys.argv[1:])
+memory = [row["peak_memory_bytes"] for row in rows["rows"]]
+step = [row["step_time_s"] for row in rows["rows"]]
+adamw, eight_bits, adafactor, muon = memory
+sys.exit(not (adamw > muon > eight_bits > adafactor and step[0] > step[1] and step[3] > step[2] and
+              adamw == max(stage["total_bytes"] for stage in own["stages"])))
+END
+then pass; else fail "memory and steps of optimizers"; fi
+
 # Lengths of sequences are typed as in the field: 1k is 1,024.
 expect 0 whatif -w gpt2 -c "1x dgx-a100" -q --fix dp=8 --vary seq=1k,512 --no-simulate --csv
 expect_output '"1k",8,' '"512",8,'

@@ -32,6 +32,7 @@ static const struct member {
     TEXT("stack", stack),
     TEXT("fix", fix),
     TEXT("precision", precision),
+    TEXT("optimizer", optimizer),
     TEXT("system", system),
     TEXT("objective", objective),
     TEXT("task", task),
