@@ -225,6 +225,12 @@ ty_digest ty_digest_of(const void *bytes, size_t length);
 
 /* ==== quote =================================================================================== */
 
+/** The greatest common divisor; `a` if `b` is 0. */
+uint64_t ty_greatest_divisor(uint64_t a, uint64_t b);
+/** The next divisor of a number after another one, or after 0; 0: none. A loop over all divisors
+ * takes O(sqrt(number)). */
+uint32_t ty_next_divisor(uint32_t number, uint32_t after);
+
 /*
  * Quoting of foreign text for its readers: shells, comments, terminals. Names of clusters, hosts
  * and layers, paths and options may be anything; write them into a file or to a terminal only with

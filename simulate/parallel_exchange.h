@@ -7,16 +7,6 @@
 #include "ty_core.h"
 #include "ty_topologies.h"
 
-static inline uint64_t greatest_divisor(uint64_t a, uint64_t b)
-{
-    while (b != 0) {
-        const uint64_t rest = a % b;
-        a = b;
-        b = rest;
-    }
-    return a;
-}
-
 /** The error of a simulation that runs out of memory. */
 static inline ty_status out_of_memory(ty_error *error)
 {

@@ -73,7 +73,7 @@ static ty_status make_room(joined *j, ty_error *error)
         pipeline_size += ty_plan_pipeline_size(plan);
         buckets += plan->bucket_count;
         stage_replicas += ty_plan_stage_replica_count(plan);
-        micro_batches = micro_batches / greatest_divisor(micro_batches, plan->micro_batches) *
+        micro_batches = micro_batches / ty_greatest_divisor(micro_batches, plan->micro_batches) *
                         plan->micro_batches;
         if (micro_batches > MOST_JOINED_MICRO_BATCHES || stages > UINT32_MAX ||
             stage_replicas > UINT32_MAX)

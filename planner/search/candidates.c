@@ -373,9 +373,7 @@ ty_status ty_candidates_enumerate(const search_question *q, candidate_list *list
     if (!ty_stack_has(q->stack->plans.zero_levels, (int)q->dimensions.zero) ||
         !ty_stack_has(q->recomputes, (int)q->dimensions.recompute))
         goto done;
-    for (uint32_t m = 1; m <= q->global_batch; m++) {
-        if (q->global_batch % m != 0)
-            continue;
+    for (uint32_t m = 1; m > 0; m = ty_next_divisor(q->global_batch, m)) {
         list->is_cut_short = list->count > 0 && ty_search_must_stop(q);
         if (list->is_cut_short)
             break;

@@ -217,9 +217,8 @@ static ty_status add_parallel(ty_layouts *s, const ty_plan_dimensions *d, ty_err
                 (memory_group){.refusing = UINT32_MAX, .smallest = UINT32_MAX};
             groups[p] = s->group_count++;
         }
-        for (l.micro_batch_size = 1; l.micro_batch_size <= q->global_batch; l.micro_batch_size++)
-            if (q->global_batch % l.micro_batch_size == 0)
-                TY_CHECK(add_grids(s, &l, grids, groups, error), status, done);
+        while ((l.micro_batch_size = ty_next_divisor(q->global_batch, l.micro_batch_size)) > 0)
+            TY_CHECK(add_grids(s, &l, grids, groups, error), status, done);
     }
 done:
     ty_free(grids);

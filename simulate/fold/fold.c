@@ -148,7 +148,7 @@ static ty_status reduce_weights(ty_fold *fold, const uint32_t *firsts, ty_error 
     }
     for (uint64_t i = 0; i < fold->weight_count; i++) {
         uint32_t *divisor = &divisors[fold->weights[i].link];
-        *divisor = (uint32_t)greatest_divisor(fold->weights[i].count, *divisor);
+        *divisor = (uint32_t)ty_greatest_divisor(fold->weights[i].count, *divisor);
     }
     for (uint64_t i = 0; i < fold->weight_count; i++)
         fold->weights[i].count /= divisors[fold->weights[i].link];

@@ -18,7 +18,7 @@ static void add_key(ty_fold_graph *graph, uint32_t pipeline_rank, uint32_t peer,
     const uint32_t own = graph->plan->stages[pipeline_rank].replicas;
     const uint32_t theirs = graph->plan->stages[peer].replicas;
     const uint32_t own_micro_batches = graph->plan->micro_batches / own;
-    uint32_t period = theirs / (uint32_t)greatest_divisor(own, theirs);
+    uint32_t period = theirs / (uint32_t)ty_greatest_divisor(own, theirs);
 
     if (ty_fold_key_of(graph, pipeline_rank, peer) != NULL)
         return;
