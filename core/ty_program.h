@@ -142,13 +142,20 @@ typedef struct ty_instruction {
 typedef struct ty_stage_program {
     uint32_t instruction_count;
     ty_instruction *instructions; /* a valid execution order; streams are subsequences of it */
+    uint32_t more_in_flight;      /* of the micro-batches left out, per replica; see `left_out` */
 } ty_stage_program;
 
 typedef struct ty_program {
     ty_digest plan_digest;
     uint32_t stage_count; /* pipeline ranks: the plan's stages over its virtual stages */
     ty_stage_program *stages;
+    uint32_t left_out; /* of the plan's micro-batches: the planner's own programs may be shorter
+                          than the plan; nothing runs or stores those */
 } ty_program;
+
+/** The most instructions of a program: with its costs and its timeline, one takes about 500 bytes.
+ */
+#define TY_MAX_INSTRUCTIONS (1u << 21)
 
 /** An instruction of `op` in its stream with all other fields unset.
  */

@@ -89,6 +89,12 @@ const ty_event *ty_timeline_find(const ty_timeline *timeline, const ty_program *
 ty_status ty_timeline_summarize(const ty_plan *plan, const ty_program *program,
                                 const ty_timeline *timeline, ty_step_summary *out,
                                 ty_error *error) TY_MUST_CHECK;
+/**
+ * Adds to the summary of a step `periods` times what a step with one more period has more.
+ * @param longer the summary of the step with one more period
+ */
+void ty_step_summary_extend(const ty_plan *plan, const ty_step_summary *longer, double periods,
+                            ty_step_summary *summary);
 
 /** Uses of the time of a stage replica's compute stream, in more detail than in a summary. */
 typedef enum ty_time_kind {

@@ -290,11 +290,13 @@ double ty_program_peak_stash(const ty_program *program, uint32_t pipeline_rank,
 {
     const ty_stage_program *s = &program->stages[pipeline_rank];
     const uint32_t lead = ty_program_lead(program, pipeline_rank);
+    const uint32_t stages = stages_of(program, pipeline_rank);
     lowest_layers known[KNOWN_STAGES], lowest;
     double alive = 0, peak = 0;
 
-    for (uint32_t local = 0; local < KNOWN_STAGES && local < stages_of(program, pipeline_rank);
-         local++)
+    if (stages == 1)
+        return ty_program_peak_in_flight(program, pipeline_rank) * weights[0];
+    for (uint32_t local = 0; local < KNOWN_STAGES && local < stages; local++)
         known[local] = lowest_layers_of(s, pipeline_rank + local * program->stage_count);
     for (uint32_t round = 0; round <= lead; round++)
         for (uint32_t i = 0; i < s->instruction_count; i++) {
@@ -341,7 +343,7 @@ uint32_t ty_program_peak_in_flight(const ty_program *program, uint32_t stage)
             else if (stash_change(in, lowest) < 0 && alive > 0)
                 alive--;
         }
-    return peak;
+    return peak + s->more_in_flight;
 }
 
 /* Bytes per rank, from the bytes per sample that cross the cut before `layer`, produced by `first`

@@ -345,24 +345,53 @@ static void describe_limit(const ty_plan *plan, const double shares[SHARE_COUNT]
                  share_label(plan, second, room), 100 * shares[second]);
 }
 
-static void fill_summary(const view *v, double step_time_s, ty_step_summary *out)
+static void set_shares(const ty_plan *plan, double step_time_s, const double shares[SHARE_COUNT],
+                       ty_step_summary *out)
 {
     ty_step_summary summary = {.step_time_s = step_time_s};
-    double shares[SHARE_COUNT] = {0};
-    const double total = (v->to_s - v->from_s) * v->timeline->stage_replica_count;
 
-    for (int i = 0; i < TY_TIME_KIND_COUNT; i++)
-        shares[share_of[i]] += v->seconds[i] / total;
-    summary.samples_per_s = v->plan->global_batch / step_time_s;
-    summary.tokens_per_s = summary.samples_per_s * (double)v->plan->workload->tokens_per_sample;
-    ty_step_summary_rate(v->plan, &summary);
+    summary.samples_per_s = plan->global_batch / step_time_s;
+    summary.tokens_per_s = summary.samples_per_s * (double)plan->workload->tokens_per_sample;
+    ty_step_summary_rate(plan, &summary);
     summary.compute_share = shares[SHARE_COMPUTE];
     summary.exposed_collective_share = shares[SHARE_COLLECTIVE];
     summary.exposed_transfer_share = shares[SHARE_TRANSFER];
     summary.bubble_share = shares[SHARE_BUBBLE];
     summary.input_share = shares[SHARE_INPUT];
-    describe_limit(v->plan, shares, summary.limited_by, sizeof summary.limited_by);
+    describe_limit(plan, shares, summary.limited_by, sizeof summary.limited_by);
     *out = summary;
+}
+
+static void fill_summary(const view *v, double step_time_s, ty_step_summary *out)
+{
+    double shares[SHARE_COUNT] = {0};
+    const double total = (v->to_s - v->from_s) * v->timeline->stage_replica_count;
+
+    for (int i = 0; i < TY_TIME_KIND_COUNT; i++)
+        shares[share_of[i]] += v->seconds[i] / total;
+    set_shares(v->plan, step_time_s, shares, out);
+}
+
+/* The window is a fixed number of steps, so seconds are shares of the step's time. */
+void ty_step_summary_extend(const ty_plan *plan, const ty_step_summary *longer, double periods,
+                            ty_step_summary *summary)
+{
+    const ty_step_summary *of[] = {summary, longer};
+    const double weights[] = {1 - periods, periods};
+    double seconds[SHARE_COUNT] = {0}, step_time_s = 0;
+
+    for (int i = 0; i < 2; i++) {
+        const double weight = weights[i] * of[i]->step_time_s;
+        step_time_s += weight;
+        seconds[SHARE_COMPUTE] += weight * of[i]->compute_share;
+        seconds[SHARE_COLLECTIVE] += weight * of[i]->exposed_collective_share;
+        seconds[SHARE_TRANSFER] += weight * of[i]->exposed_transfer_share;
+        seconds[SHARE_BUBBLE] += weight * of[i]->bubble_share;
+        seconds[SHARE_INPUT] += weight * of[i]->input_share;
+    }
+    for (int i = 0; i < SHARE_COUNT; i++) /* differences may round below 0 */
+        seconds[i] = fmax(0, seconds[i] / step_time_s);
+    set_shares(plan, step_time_s, seconds, summary);
 }
 
 static void view_clear(view *v)

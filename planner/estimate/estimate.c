@@ -11,7 +11,7 @@
  * and the time does not grow with the number of devices.
  */
 #include "core_sharing.h"
-#include "ty_planner.h"
+#include "steady.h"
 
 #include <math.h>
 #include <string.h>
@@ -731,34 +731,52 @@ cleanup:
     return status;
 }
 
-ty_status ty_estimate_summary(const ty_plan *plan, const ty_program *program, const ty_costs *costs,
-                              uint32_t steps, ty_step_summary *out, ty_error *error)
+void ty_walked_clear(ty_walked *walked)
+{
+    if (walked->has_stages)
+        ty_free(walked->plan.stages);
+    ty_timeline_free(walked->timeline);
+    *walked = (ty_walked){0};
+}
+
+ty_status ty_estimate_walk(const ty_plan *plan, const ty_program *program, const ty_costs *costs,
+                           uint32_t steps, ty_walked *out, ty_error *error)
 {
     walk w = {.plan = plan, .costs = costs, .steps = steps, .error = error};
-    ty_plan one = *plan;
-    ty_timeline *timeline = NULL;
+    ty_plan *one = &out->plan;
     ty_status status = walk_all(&w, program);
 
+    *out = (ty_walked){.plan = *plan};
     if (status != TY_OK)
         goto done;
     if (w.is_folded) { /* each replica spends its time like the first */
-        one.micro_batches = plan->micro_batches / plan->stages[0].replicas;
-        TY_CHECK(ty_check_memory(
-                     (one.stages = ty_alloc(plan->stage_count, sizeof *one.stages)) != NULL, error),
-                 status, done);
-        memcpy(one.stages, plan->stages, plan->stage_count * sizeof *one.stages);
+        one->micro_batches = plan->micro_batches / plan->stages[0].replicas;
+        one->stages = ty_alloc(plan->stage_count, sizeof *one->stages);
+        out->has_stages = true;
+        TY_CHECK(ty_check_memory(one->stages != NULL, error), status, done);
+        memcpy(one->stages, plan->stages, plan->stage_count * sizeof *one->stages);
         for (uint32_t s = 0; s < plan->stage_count; s++)
-            one.stages[s].replicas = 1;
-        w.plan = &one;
+            one->stages[s].replicas = 1;
     }
-    TY_CHECK(ty_timeline_new_unsigned(w.plan, steps, &timeline, error), status, done);
-    TY_CHECK(write_timeline(&w, timeline), status, done);
-    TY_CHECK(ty_timeline_summarize(w.plan, program, timeline, out, error), status, done);
-    ty_step_summary_rate(plan, out); /* of all its devices, not of one replica's */
+    w.plan = one;
+    TY_CHECK(ty_timeline_new_unsigned(one, steps, &out->timeline, error), status, done);
+    TY_CHECK(write_timeline(&w, out->timeline), status, done);
+    status = ty_timeline_summarize(one, program, out->timeline, &out->summary, error);
 done:
-    if (one.stages != plan->stages)
-        ty_free(one.stages);
-    ty_timeline_free(timeline);
     walk_clear(&w);
+    return status;
+}
+
+ty_status ty_estimate_summary(const ty_plan *plan, const ty_program *program, const ty_costs *costs,
+                              uint32_t steps, ty_step_summary *out, ty_error *error)
+{
+    ty_walked walked = {0};
+    const ty_status status = ty_estimate_walk(plan, program, costs, steps, &walked, error);
+
+    if (status == TY_OK) {
+        *out = walked.summary;
+        ty_step_summary_rate(plan, out); /* of all its devices, not of one replica's */
+    }
+    ty_walked_clear(&walked);
     return status;
 }

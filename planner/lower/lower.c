@@ -141,26 +141,54 @@ static ty_status unsigned_new(const ty_plan *plan, ty_program **out, ty_error *e
     return TY_OK;
 }
 
-static ty_status lower_plan(const ty_plan *plan, bool are_passes_only, bool is_signed,
-                            ty_program **out, ty_error *error)
+ty_status ty_lower_refuse(const ty_lowering *l)
 {
-    ty_lowering lowering = {.plan = plan,
+    return ty_fail(l->error, TY_ELIMIT,
+                   "a step of %u micro-batches has more than %u instructions, the most that a "
+                   "program may have",
+                   l->plan->micro_batches, TY_MAX_INSTRUCTIONS);
+}
+
+/* Refuses at once what would be refused later: a forward comes with at least three others. */
+static ty_status check_size(const ty_lowering *l)
+{
+    uint64_t passes = 0;
+
+    for (uint32_t s = 0; s < l->plan->stage_count; s++)
+        passes += l->plan->micro_batches / l->plan->stages[s].replicas;
+    return passes > TY_MAX_INSTRUCTIONS / 4 ? ty_lower_refuse(l) : TY_OK;
+}
+
+/* The first `micro_batches` of a plan. */
+static ty_status lower_plan(const ty_plan *plan, uint32_t micro_batches, bool are_passes_only,
+                            bool is_signed, ty_program **out, ty_error *error)
+{
+    const bool are_all_in_flight = ty_schedule_at(plan->schedule)->has_full_in_flight;
+    ty_plan some = *plan;
+    ty_lowering lowering = {.plan = &some,
                             .are_passes_only = are_passes_only,
                             .first_backward = ty_workload_first_backward(plan->workload),
                             .error = error};
     ty_status status = TY_OK;
 
     TY_CHECK(check_plan(plan, error), status, cleanup);
+    some.micro_batches = micro_batches;
+    TY_CHECK(check_size(&lowering), status, cleanup);
     TY_CHECK(is_signed ? ty_program_new(plan, &lowering.program, error)
                        : unsigned_new(plan, &lowering.program, error),
              status, cleanup);
+    lowering.program->left_out = plan->micro_batches - micro_batches;
     if (!are_passes_only) {
         TY_CHECK(find_transfers(&lowering), status, cleanup);
         TY_CHECK(find_segments(&lowering), status, cleanup);
     }
-    for (lowering.pipeline_rank = 0; lowering.pipeline_rank < lowering.program->stage_count;
-         lowering.pipeline_rank++)
+    for (uint32_t s = 0; s < lowering.program->stage_count; s++) {
+        lowering.pipeline_rank = s;
         TY_CHECK(lower_pipeline_rank(&lowering), status, cleanup);
+        if (are_all_in_flight)
+            lowering.program->stages[s].more_in_flight =
+                lowering.program->left_out / plan->stages[s].replicas;
+    }
     *out = lowering.program;
     lowering.program = NULL;
 
@@ -173,15 +201,22 @@ cleanup:
 
 ty_status ty_plan_lower(const ty_plan *plan, ty_program **out, ty_error *error)
 {
-    return lower_plan(plan, false, true, out, error);
+    return lower_plan(plan, plan->micro_batches, false, true, out, error);
 }
 
 ty_status ty_plan_lower_passes(const ty_plan *plan, ty_program **out, ty_error *error)
 {
-    return lower_plan(plan, true, false, out, error);
+    TY_TRY(check_plan(plan, error));
+    return lower_plan(plan, ty_plan_memory_micro_batches(plan), true, false, out, error);
 }
 
 ty_status ty_plan_lower_unsigned(const ty_plan *plan, ty_program **out, ty_error *error)
 {
-    return lower_plan(plan, false, false, out, error);
+    return lower_plan(plan, plan->micro_batches, false, false, out, error);
+}
+
+ty_status ty_plan_lower_short(const ty_plan *plan, uint32_t micro_batches, ty_program **out,
+                              ty_error *error)
+{
+    return lower_plan(plan, micro_batches, false, false, out, error);
 }

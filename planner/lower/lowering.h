@@ -2,6 +2,7 @@
  * Internal to planner/: the state and functions that write the program of a pipeline rank:
  *
  *     lower.c               the state, and the loop over pipeline ranks
+ *     short.c               how many micro-batches show the steady state
  *     schedule_*.c          the order of passes
  *     passes.c              forward and backward of a micro-batch, and programs of actors
  *     sharding.c            gathers of sharded weights
@@ -40,12 +41,14 @@ typedef struct ty_lowering {
     ty_lower_gathered together[TY_GATHER_AHEAD]; /* with ZeRO 3: in a micro-batch's pass */
     uint32_t *segments; /* [layers of the workload]: first layer of its segment, or of its stage
                            without recomputation */
+    uint32_t appended;  /* instructions */
     ty_error *error;
 } ty_lowering;
 
 /**
  * Lowers only the forwards and backwards of a plan, in order and not split: all that
- * ty_stage_memory reads of a program, in a tenth of the time. Nothing runs this program.
+ * ty_stage_memory reads of a program, in a tenth of the time. The time does not grow with the
+ * micro-batches. Nothing runs this program.
  */
 ty_status ty_plan_lower_passes(const ty_plan *plan, ty_program **out,
                                ty_error *error) TY_MUST_CHECK;
@@ -54,6 +57,23 @@ ty_status ty_plan_lower_passes(const ty_plan *plan, ty_program **out,
  * callers that have both plan and program. */
 ty_status ty_plan_lower_unsigned(const ty_plan *plan, ty_program **out,
                                  ty_error *error) TY_MUST_CHECK;
+/** The same with the first `micro_batches` of all replicas: a multiple of ty_plan_repetition, or
+ * all. The program's `left_out` are the others. */
+ty_status ty_plan_lower_short(const ty_plan *plan, uint32_t micro_batches, ty_program **out,
+                              ty_error *error) TY_MUST_CHECK;
+
+/* short.c: micro-batches of all replicas. */
+
+/* Windows of a short program: it settles in the first, is compared with itself in the next two, and
+ * cools down in the last. */
+#define TY_SHORT_WINDOWS 4
+
+/** After which a schedule repeats in its steady state. */
+uint64_t ty_plan_repetition(const ty_plan *plan);
+/** Of a program with the plan's in-flight micro-batches, apart from GPipe's. */
+uint32_t ty_plan_memory_micro_batches(const ty_plan *plan);
+/** Of a program long enough to reach the steady state; all if that is not much shorter. */
+uint32_t ty_plan_steady_micro_batches(const ty_plan *plan);
 
 /**
  * A schedule: for each stage of the pipeline rank, it calls ty_lower_forward once per micro-batch,
@@ -79,6 +99,7 @@ uint32_t ty_schedule_put_off(ty_schedule schedule, uint32_t pipeline_rank);
 
 /** Warm-up forwards of a pipeline rank, over all its replicas, so that later ranks have work
  * (PipeDream, section 3.2). */
+uint32_t ty_plan_warmup(const ty_plan *plan, uint32_t pipeline_rank);
 uint32_t ty_lower_warmup(const ty_lowering *lowering);
 
 /** A micro-batch of a stage, and the number of rounds by which it runs ahead. */
@@ -99,10 +120,15 @@ ty_status ty_lower_backward_input(ty_lowering *lowering, ty_lower_pass pass) TY_
 ty_status ty_lower_backward_weight(ty_lowering *lowering, ty_lower_pass pass,
                                    bool is_last) TY_MUST_CHECK;
 
+/** TY_ELIMIT: the program is too large to be stored. */
+ty_status ty_lower_refuse(const ty_lowering *lowering);
+
 /** Appends to the current pipeline rank. */
 static inline ty_status ty_lower_append(ty_lowering *l, const ty_instruction *instruction,
                                         const uint32_t *waits, uint32_t wait_count, uint32_t *index)
 {
+    if (l->appended++ == TY_MAX_INSTRUCTIONS)
+        return ty_lower_refuse(l);
     return ty_program_append(l->program, l->pipeline_rank, instruction, waits, wait_count, index,
                              l->error);
 }

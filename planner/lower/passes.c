@@ -304,13 +304,18 @@ ty_status ty_lower_backward_weight(ty_lowering *l, ty_lower_pass pass, bool is_l
     return lower_pass(l, TY_OP_BACKWARD_WEIGHT, pass, nothing, &ignored);
 }
 
-uint32_t ty_lower_warmup(const ty_lowering *l)
+uint32_t ty_plan_warmup(const ty_plan *plan, uint32_t pipeline_rank)
 {
     uint32_t later = 0;
 
-    for (uint32_t s = l->pipeline_rank; s < l->program->stage_count; s++)
-        later += l->plan->stages[s].replicas;
-    return (later - 1) / l->plan->stages[l->pipeline_rank].replicas;
+    for (uint32_t s = pipeline_rank; s < ty_plan_pipeline_size(plan); s++)
+        later += plan->stages[s].replicas;
+    return (later - 1) / plan->stages[pipeline_rank].replicas;
+}
+
+uint32_t ty_lower_warmup(const ty_lowering *l)
+{
+    return ty_plan_warmup(l->plan, l->pipeline_rank);
 }
 
 /* ---- Actors ---------------------------------------------------------------------------------- */

@@ -261,7 +261,8 @@ ty_status ty_answer_make(const search_question *q, const candidate_list *list, t
     ty_costs *costs = NULL;
     ty_plan *plan = NULL;
 
-    TY_CHECK(ty_draft_make(q, best, &d, error), status, done);
+    TY_CHECK(ty_draft_plan(q, best, &d, error), status, done);
+    TY_CHECK(ty_draft_lower(&d, error), status, done);
     TY_CHECK(ty_costs_by_networks(d.plan, d.program, q->networks, &costs, error), status, done);
     TY_CHECK(ty_plan_copy(d.plan, &plan, error), status, done);
     plan->has_prediction = true;

@@ -302,6 +302,7 @@ typedef struct draft {
     ty_plan *plan; /* stages on consecutive devices, buckets, memory; no prediction yet */
     ty_program *program;
 } draft;
+/** @return TY_ELIMIT: the program has too many instructions to be stored */
 ty_status ty_draft_make(const search_question *question, const candidate *c, draft *out,
                         ty_error *error) TY_MUST_CHECK;
 /** The plan with only its memory: shows whether a candidate fits, at a lower cost. */
@@ -309,7 +310,7 @@ ty_status ty_draft_make(const search_question *question, const candidate *c, dra
 ty_status ty_plan_count_memory(ty_plan *plan, ty_error *error) TY_MUST_CHECK;
 ty_status ty_draft_plan(const search_question *question, const candidate *c, draft *out,
                         ty_error *error) TY_MUST_CHECK;
-/** Adds the program. */
+/** Adds a program for ty_draft_estimate: with very many micro-batches, one that leaves most out. */
 ty_status ty_draft_lower(draft *d, ty_error *error) TY_MUST_CHECK;
 /** Estimates the step of a draft, or of a plan that differs from it only in borrowed data. */
 ty_status ty_draft_estimate(const search_question *question, const ty_plan *plan,

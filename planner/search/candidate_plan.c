@@ -303,14 +303,15 @@ failed:
 
 ty_status ty_draft_lower(draft *d, ty_error *error)
 {
-    return ty_plan_lower_unsigned(d->plan, &d->program, error);
+    return ty_plan_lower_short(d->plan, ty_plan_steady_micro_batches(d->plan), &d->program, error);
 }
 
 ty_status ty_draft_make(const search_question *q, const candidate *c, draft *out, ty_error *error)
 {
     ty_status status = ty_draft_plan(q, c, out, error);
 
-    if (status == TY_OK && (status = ty_draft_lower(out, error)) != TY_OK)
+    if (status == TY_OK &&
+        (status = ty_plan_lower_unsigned(out->plan, &out->program, error)) != TY_OK)
         ty_draft_clear(out);
     return status;
 }

@@ -8,6 +8,7 @@
 #include "candidate.h"
 #include "costing.h"
 #include "lowering.h"
+#include "steady.h"
 
 #include <math.h>
 #include <string.h>
@@ -24,11 +25,13 @@ static ty_status arrivals_find(const search_question *q, const ty_plan *plan, ar
     ty_program *program = NULL;
     ty_costs *costs = NULL;
     ty_timeline *timeline = NULL;
+    ty_plan some = *plan; /* more micro-batches are only later */
     ty_status status = TY_OK;
 
-    TY_CHECK(ty_plan_lower_unsigned(plan, &program, error), status, done);
-    TY_CHECK(ty_costs_by_networks(plan, program, q->networks, &costs, error), status, done);
-    TY_CHECK(ty_estimate(plan, program, costs, 1, &timeline, error), status, done);
+    some.micro_batches = ty_plan_steady_micro_batches(plan);
+    TY_CHECK(ty_plan_lower_unsigned(&some, &program, error), status, done);
+    TY_CHECK(ty_costs_by_networks(&some, program, q->networks, &costs, error), status, done);
+    TY_CHECK(ty_estimate(&some, program, costs, 1, &timeline, error), status, done);
     for (uint32_t i = 0; i < program->stages[0].instruction_count; i++) {
         const ty_instruction *in = &program->stages[0].instructions[i];
         const ty_event *event = &timeline->events[i];
@@ -84,21 +87,16 @@ done:
     return status;
 }
 
-/* Steps to estimate: the differences between the last ones are the steady state. */
-#define ESTIMATED_STEPS 3
+static ty_status costs_by_networks(void *networks, const ty_plan *plan, const ty_program *program,
+                                   ty_costs **out, ty_error *error)
+{
+    return ty_costs_by_networks(plan, program, networks, out, error);
+}
 
 ty_status ty_draft_estimate(const search_question *q, const ty_plan *plan,
                             const ty_program *program, ty_step_summary *out, ty_error *error)
 {
-    ty_status status = TY_OK;
-    ty_costs *costs = NULL;
-
-    TY_CHECK(ty_costs_by_networks(plan, program, q->networks, &costs, error), status, done);
-    status = ty_estimate_summary(
-        plan, program, costs, ESTIMATED_STEPS + 2 * ty_program_largest_lead(program), out, error);
-done:
-    ty_costs_free(costs);
-    return status;
+    return ty_estimate_steady(plan, program, costs_by_networks, q->networks, out, error);
 }
 
 /* ---- The shortest step ---------------------------------------------------------------------- */
@@ -122,7 +120,8 @@ static ty_status estimate(const search_question *q, const ty_plan *plan, double 
     ty_step_summary summary;
     ty_status status = TY_OK;
 
-    TY_CHECK(ty_plan_lower_unsigned(plan, &program, error), status, done);
+    TY_CHECK(ty_plan_lower_short(plan, ty_plan_steady_micro_batches(plan), &program, error), status,
+             done);
     TY_CHECK(ty_draft_estimate(q, plan, program, &summary, error), status, done);
     *step_s = summary.step_time_s;
 done:

@@ -479,18 +479,13 @@ double ty_layout_bound_s(const layout_space *s, const layout *l, const layout_ce
 
 ty_status ty_layout_memory(const layout_space *s, const layout *l, uint64_t *bytes, ty_error *error)
 {
-    const uint32_t local = s->q->global_batch / l->micro_batch_size / l->replicas;
     const uint32_t virtual_stages = at_least_one(l->dimensions.virtual_stages);
     ty_plan plan = plan_of(s, &l->dimensions, l->micro_batch_size);
     ty_program *program = NULL;
     ty_status status = TY_OK;
 
     plan.schedule = l->schedule;
-    /* More micro-batches do not increase those in flight, except for GPipe, which stores all. */
-    plan.micro_batches = l->replicas * (!ty_schedule_at(l->schedule)->has_full_in_flight &&
-                                                local > l->pipeline_size * 2
-                                            ? l->pipeline_size * 2
-                                            : local);
+    plan.micro_batches = s->q->global_batch / l->micro_batch_size;
     TY_TRY(ty_check_memory((plan.buckets = ty_alloc(2 * (size_t)l->pipeline_size * virtual_stages,
                                                     sizeof *plan.buckets)) != NULL,
                            error));

@@ -194,7 +194,7 @@ ty_status ty_question_imbalance(const ty_question *question, const ty_question_i
     TY_CHECK(try_blocks(&u, &plan->uneven[TY_UNEVEN_BLOCKS], error), status, done);
 done:
     /* Keeps the results so far. */
-    return status == TY_EINTERRUPTED ? TY_OK : status;
+    return status == TY_EINTERRUPTED || status == TY_ELIMIT ? TY_OK : status;
 }
 
 /* ---- The answer ---------------------------------------------------------------------------- */
