@@ -148,9 +148,11 @@ static const cli_command commands[] = {
      "training script of yours; nccl-tuner writes what NCCL is to choose.\n"
      "--on puts what is started on every host into Slurm, Kubernetes or SkyPilot.\n"
      "chakra writes execution traces. -o is a folder; without it the files are shown.\n"
-     "What a target cannot express is refused with the reason.\n",
+     "What a target cannot express is refused with the reason. With --checkpoint the\n"
+     "files start what failed again, and it resumes from the newest checkpoint.\n",
      OPTIONS("to", "output", "nodes", "steps", "until", "backend", "precision", "data",
-             "deterministic", "init", "save-weights", "script", "image", "on", "rdma", "force"),
+             "checkpoint", "checkpoint-every", "keep", "deterministic", "init", "save-weights",
+             "script", "image", "on", "rdma", "force"),
      1, 1, cmd_export},
     {"check", "FILE... [options]", "whether files can be read, and what in them is not used",
      "Reads whatever Trainyard reads: its own files, and those of other programs that\n"

@@ -247,6 +247,12 @@ typedef struct ty_launch_input {
     const char *script; /* the user's training script; NULL: "train.py" */
     const char *image;  /* container image; NULL: "trainyard:VERSION", under Slurm none */
     const char *on;     /* launcher of launch.sh on the hosts; NULL: none */
+    /* Folder for checkpoints, from which failed ranks start again; NULL: none. The rest as in
+     * ty_job. */
+    const char *checkpoint;
+    uint32_t checkpoint_every;
+    double checkpoint_every_s;
+    uint32_t keep;
     /* Resource name of RDMA adapters in Kubernetes; NULL: the name in NVIDIA's network operator
      * examples; "none": no adapter is requested */
     const char *rdma;

@@ -139,7 +139,9 @@ ty_status launch_open(const cli_options *options, const char *plan_path, ty_plan
     uint32_t hosts = ty_cluster_host_count(inputs->cluster);
     const char *nodes = options->nodes;
     char **names = NULL;
+    ty_training training = {0};
 
+    TY_CHECK(training_from(options, &training, error), status, cleanup);
     if (nodes == NULL && ty_cluster_is_local(inputs->plan->cluster_name, &ignored))
         nodes = "localhost";
     if (nodes != NULL)
@@ -150,6 +152,12 @@ ty_status launch_open(const cli_options *options, const char *plan_path, ty_plan
     ty_text_addf(&command, "trainyard export %s --to %s", plan_path, target);
     if (options->on != NULL)
         ty_text_addf(&command, " --on %s", options->on);
+    if (options->checkpoint != NULL)
+        ty_text_addf(&command, " --checkpoint %s", options->checkpoint);
+    if (options->checkpoint_every != NULL)
+        ty_text_addf(&command, " --checkpoint-every %s", options->checkpoint_every);
+    if (options->keep_text != NULL)
+        ty_text_addf(&command, " --keep %s", options->keep_text);
     TY_CHECK(ty_text_check(&command, error), status, cleanup);
     status = ty_launch(target,
                        &(ty_launch_input){.plan = inputs->plan,
@@ -162,6 +170,10 @@ ty_status launch_open(const cli_options *options, const char *plan_path, ty_plan
                                           .script = options->script,
                                           .image = options->image,
                                           .on = options->on,
+                                          .checkpoint = training.checkpoint,
+                                          .checkpoint_every = training.checkpoint_every,
+                                          .checkpoint_every_s = training.checkpoint_every_s,
+                                          .keep = training.keep,
                                           .rdma = options->rdma,
                                           .command = command.data,
                                           .version = TY_VERSION},

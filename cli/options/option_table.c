@@ -97,7 +97,7 @@ static const option_row table[] = {
     NUMBER("evaluate-every", evaluate_every, 1000000000, "N",
            "steps between two evaluations on the way to --until (default 50)"),
     TEXT("checkpoint", 0, checkpoint, "DIR", "keep the state of the run in this folder"),
-    TEXT("checkpoint-every", 0, checkpoint_every, "N|TIME",
+    TEXT("checkpoint-every", 0, checkpoint_every, "N|T",
          "steps or time between two checkpoints, 100 or 10min (default: one at the end)"),
     NUMBER("keep", keep, 1000000, "K",
            "newest checkpoints that remain (default 2); if the newest is damaged, --resume takes "

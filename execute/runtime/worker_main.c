@@ -18,6 +18,7 @@ static const char usage[] =
     "Runs one rank of a job written by `trainyard run` or `trainyard profile`. Rank 0 reports\n"
     "progress on standard error and writes the output file named in the job.\n"
     "\n"
+    "  -r, --resume   from the newest checkpoint in the job's folder, if there is one\n"
     "  -q, --quiet    no progress on standard error\n"
     "  -h, --help     this text\n"
     "  -V, --version  version\n"
@@ -150,7 +151,7 @@ static void transport_end(ty_transport *transport, int code)
         sigaction(crashes[c], &before[c], NULL);
 }
 
-static int run(const char *path, FILE *progress)
+static int run(const char *path, bool resume, FILE *progress)
 {
     ty_transport *transport = NULL;
     ty_job *job = NULL;
@@ -177,11 +178,12 @@ static int run(const char *path, FILE *progress)
             fprintf(progress,
                     "trainyard-worker: ranks of other hosts are taken at their word: there is no "
                     "secret of the job (" TY_SECRET_VARIABLE ", " TY_SECRET_FILE_VARIABLE ")\n");
-        status =
-            ty_execute_job(job, transport,
-                           &(ty_execute_options){
-                               .progress = progress, .stop = &stop_requested, .is_kept = &is_kept},
-                           &error);
+        status = ty_execute_job(job, transport,
+                                &(ty_execute_options){.progress = progress,
+                                                      .stop = &stop_requested,
+                                                      .resume = resume,
+                                                      .is_kept = &is_kept},
+                                &error);
         if (is_kept && transport->rank == 0)
             ty_worker_sign(TY_WORKER_KEPT);
         code = exit_code(status);
@@ -198,17 +200,23 @@ static int run(const char *path, FILE *progress)
 int main(int argc, char **argv)
 {
     static const struct option options[] = {
+        {"resume", no_argument, NULL, 'r'},
         {"quiet", no_argument, NULL, 'q'},
         {"help", no_argument, NULL, 'h'},
         {"version", no_argument, NULL, 'V'},
         {0},
     };
     FILE *progress = stderr;
+    bool resume = false;
     int option;
 
-    while ((option = getopt_long(argc, argv, "qhV", options, NULL)) != -1) {
+    while ((option = getopt_long(argc, argv, "rqhV", options, NULL)) != -1) {
         if (option == 'q') {
             progress = NULL;
+            continue;
+        }
+        if (option == 'r') {
+            resume = true;
             continue;
         }
         if (option == 'h') {
@@ -226,5 +234,5 @@ int main(int argc, char **argv)
         return EXIT_USAGE;
     }
     libraries_configure();
-    return run(argv[optind], progress);
+    return run(argv[optind], resume, progress);
 }

@@ -49,14 +49,14 @@ static const launch_target targets[] = {
      .title = "Kubernetes: MPIJob of Kubeflow's MPI operator",
      .files = "mpijob.yaml job.json",
      .next = "kubectl apply -f mpijob.yaml",
-     .refuses = "placed nvidia",
+     .refuses = "placed nvidia output-checkpoint",
      .needs_job = true,
      .is_pod = true},
     {.name = "k8s-pytorchjob",
      .title = "Kubernetes: PyTorchJob of Kubeflow's training operator",
      .files = "pytorchjob.yaml",
      .next = "kubectl apply -f pytorchjob.yaml",
-     .refuses = DATA_PARALLEL BLOCKS "nvidia",
+     .refuses = DATA_PARALLEL BLOCKS "nvidia pod-checkpoint",
      .is_pod = true,
      .bits = 8},
     {.name = "torchrun",
@@ -125,14 +125,17 @@ static const launch_target places[] = {
     {.name = "k8s-jobset",
      .files = "jobset.yaml",
      .next = "kubectl apply -f jobset.yaml",
-     .refuses = "nvidia size",
+     .refuses = "nvidia size pod-checkpoint",
      .is_pod = true},
     {.name = "k8s-trainjob", /* of Kubeflow's Trainer */
      .files = "trainjob.yaml",
      .next = "kubectl apply -f trainjob.yaml",
-     .refuses = "nvidia size",
+     .refuses = "nvidia size pod-checkpoint",
      .is_pod = true},
-    {.name = "skypilot", .files = "task.yaml", .next = "sky launch task.yaml", .refuses = "sky"},
+    {.name = "skypilot",
+     .files = "task.yaml",
+     .next = "sky {{#if checkpoint}}jobs {{/if}}launch task.yaml",
+     .refuses = "sky pod-checkpoint"},
 };
 #define PLACE_COUNT (sizeof places / sizeof places[0])
 
@@ -229,6 +232,9 @@ static ty_status put_target(launch *l, const launch_target *t, ty_error *error)
     ty_launch_put_text(v, "framework", t->framework != NULL ? t->framework : "pytorch");
     ty_launch_put_flag(v, "worker", t->needs_job);
     ty_launch_put_text(v, "on", l->input->on);
+    ty_launch_put_flag(v, "requeue",
+                       strcmp(t->name, "slurm") == 0 ||
+                           (l->input->on != NULL && strcmp(l->input->on, "slurm") == 0));
     ty_launch_put_text(v, "title", t->title);
     ty_launch_put_name(v, "model", plan->workload->name, 100);
     ty_launch_put_name(v, "cluster", plan->cluster_name, 200);
@@ -439,6 +445,11 @@ ty_status ty_launch(const char *name, const ty_launch_input *input, ty_launch_fi
             "--on %.40s: found --to %s, expected a target whose launch.sh is run once on "
             "every host, such as torchrun or megatron",
             input->on, name);
+    if (input->checkpoint != NULL && t->make != NULL)
+        return ty_fail(error, TY_EINVAL,
+                       "--checkpoint: found with --to %s, which starts nothing, expected another "
+                       "target",
+                       name);
     if (l.plan->servers.count > 0 && !t->needs_job)
         return ty_launch_refuse(error, name,
                                 "it has no servers of gradients, and the plan has %u; plan with "

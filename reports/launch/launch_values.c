@@ -14,7 +14,9 @@
 #define STARTING_MINUTES 15
 /* The name of adapters in the examples of NVIDIA's network operator (shared device plugin). */
 #define USUAL_RDMA "rdma/rdma_shared_device_a"
-#define LISTED_HOSTS 8 /* in the comment of a script */
+#define LISTED_HOSTS 8                    /* in the comment of a script */
+#define TRIES 10                          /* failures in a row without a new checkpoint */
+#define CHECKPOINT_BYTES_PER_PARAMETER 18 /* fp32 weights and two moments, and some in bf16 */
 
 /* ---- Placement --------------------------------------------------------------------------- */
 
@@ -380,6 +382,33 @@ static void put_ranks(launch *l)
     }
 }
 
+/* ---- Checkpoints ------------------------------------------------------------------------- */
+
+/* Frameworks count steps between checkpoints: a time is divided by the predicted step time. */
+static void put_checkpoints(launch *l)
+{
+    const ty_launch_input *in = l->input;
+    const ty_workload *w = l->plan->workload;
+    const uint32_t keep = in->keep > 0 ? in->keep : TY_CHECKPOINTS_KEPT;
+    const double elements =
+        (double)(ty_workload_parameter_bytes(w, 0, w->layer_count) / w->element_bytes);
+    uint64_t steps = in->checkpoint_every;
+    launch_values *v = &l->values;
+
+    if (in->checkpoint == NULL)
+        return;
+    if (in->checkpoint_every_s > 0 && l->plan->has_prediction)
+        steps = (uint64_t)fmax(in->checkpoint_every_s / ty_plan_summary(l->plan)->step_time_s, 1);
+    ty_launch_put_text(v, "checkpoint", in->checkpoint);
+    ty_launch_put_flag(v, "whole_path", in->checkpoint[0] == '/');
+    ty_launch_put_uint(v, "checkpoint_steps", steps);
+    ty_launch_put_uint(v, "keep", keep);
+    ty_launch_put_uint(v, "keep_two", keep > 2 ? keep : 2); /* torchtitan's least */
+    ty_launch_put_uint(v, "tries", TRIES);
+    ty_launch_put(v, "checkpoint_storage", "%.0fGi",
+                  1 + ceil(elements * CHECKPOINT_BYTES_PER_PARAMETER * (keep + 1) / 1073741824));
+}
+
 /* ---- Containers -------------------------------------------------------------------------- */
 
 static ty_status put_containers(launch *l, ty_error *error)
@@ -580,6 +609,7 @@ ty_status ty_launch_put_plan(launch *l, ty_error *error)
     put_hosts(l);
     put_ranks(l);
     put_environment(l);
+    put_checkpoints(l);
     ty_launch_put_flag(v, "accelerators", l->has_accelerators);
     ty_launch_put_name(v, "workload", w->name, 80);
     ty_launch_put_text(v, "script", l->input->script != NULL ? l->input->script : "train.py");

@@ -230,9 +230,9 @@ for every in 0 3x 10minutes -1; do
     expect_error_line "--checkpoint-every: found '$every'" "10min"
 done
 expect 1 run "$work/plan.json" --steps 9 --checkpoint "$scratch/state" -q -o "$work/none.json"
-expect_error_line "latest.json" "earlier run"
+expect_error_line "step-8/checkpoint.json" "earlier run"
 expect 3 run "$work/other.json" --steps 9 --checkpoint "$scratch/state" --resume -q -o "$work/none.json"
-expect_error_line "latest.json" "this very plan"
+expect_error_line "step-8/checkpoint.json" "this very plan"
 
 # All requested steps are done: the same result again, from the saved result or from the checkpoint.
 expect 0 run "$work/plan.json" --steps 8 --checkpoint "$scratch/state" --resume -o "$work/again.json"
