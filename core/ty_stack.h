@@ -155,7 +155,9 @@ typedef struct ty_stack {
     double network_contention; /* loss per additional group that shares a host's NICs */
     double network_group_bytes_per_s; /* most that a group which does not fill its hosts achieves;
                                          0: no limit */
-    double collective_s;              /* per collective in addition to the library's own latency */
+    double socket_flows; /* connections to each peer over sockets, unless the cluster has a number:
+                            NCCL since 2.4 opens two */
+    double collective_s; /* per collective in addition to the library's own latency */
     double collective_member_s; /* and per member of a host after the first, because all wait for
                                    each other; twice for an all-reduce */
     double tensor_hidden; /* share of tensor-parallel communication inside layers on one host that
@@ -196,10 +198,10 @@ typedef struct ty_stack {
                               converted a second time */
 
     /* ---- Constants for the user's own measurements. */
-    double compute_scale; /* factor on the predicted time of layers and updates; > 0. 1 for times
-                             from a profile */
-    double step_jitter;   /* standard deviation of a device's work from step to step, as a share of
-                             it: all wait for the slowest, ty_stack_waiting */
+    double compute_scale;  /* factor on the predicted time of layers and updates; > 0. 1 for times
+                              from a profile */
+    double step_jitter;    /* standard deviation of a device's work from step to step, as a share of
+                              it: all wait for the slowest, ty_stack_waiting */
 
     /* ---- Behavior. */
     ty_stack_attention attention;

@@ -49,16 +49,24 @@ typedef struct ty_communicator {
     uint32_t ranks, nodes;
     ty_gpu_generation generation; /* of the oldest GPU */
     ty_host_processor processor;
-    bool has_nvlink;          /* between all GPUs of a node; else PCI */
-    bool has_nvswitch;        /* every GPU reaches every other at its full rate */
-    bool has_nvls;            /* reduction in the NVSwitch: Hopper and later */
-    bool has_collnet;         /* reduction in the network switch (SHARP), enabled */
-    bool has_ll128;           /* NVLink inside nodes and RDMA between */
-    double gpu_bytes_per_s;   /* total that a GPU sends to the others of its node */
-    double path_bytes_per_s;  /* maximum of one path between two of them */
-    uint32_t nics;            /* per node that its GPUs use */
-    double nic_bytes_per_s;   /* of one by its data sheet, at most its PCI link */
-    double network_latency_s; /* as a network plug-in reports it; InfiniBand and sockets: 0 */
+    bool has_nvlink;             /* between all GPUs of a node; else PCI */
+    bool has_nvswitch;           /* every GPU reaches every other at its full rate */
+    bool is_staged;              /* GPUs of a node exchange through its memory */
+    bool has_nvls;               /* reduction in the NVSwitch: Hopper and later */
+    bool has_collnet;            /* reduction in the network switch (SHARP), enabled */
+    bool has_ll128;              /* NVLink inside nodes and RDMA between */
+    double gpu_bytes_per_s;      /* total that a GPU sends to the others of its node */
+    double path_bytes_per_s;     /* maximum of one path between two of them */
+    ty_link_transport transport; /* of the network between nodes */
+    uint32_t flows;              /* connections of a NIC to each peer; 0: as many as NCCL opens */
+    uint32_t nics;               /* per node that its GPUs use */
+    double nic_bytes_per_s;      /* of one by its data sheet, at most its PCI link */
+    double network_latency_s;    /* as a network plug-in reports it; InfiniBand and sockets: 0 */
+    double message_latency_s;    /* likewise, as measured; sockets have one */
+    double long_latency_s;       /* once more for messages longer than a packet */
+    double network_share;        /* of the NICs' rate that is reached; 0: all */
+    double socket_bytes_per_s;   /* most of a NIC, ty_socket_rate; with a network_share */
+    bool is_simple_only;         /* the plug-in allows no protocol with flags */
 } ty_communicator;
 
 /**
@@ -74,6 +82,14 @@ ty_status ty_communicator_on_rails(const ty_cluster *cluster, const uint32_t *de
                                    ty_error *error) TY_MUST_CHECK;
 /** Whether NCCL runs on a device of this name: whether its compute capability is known. */
 bool ty_is_nccl_device(const char *name);
+/**
+ * Most bytes/s of an adapter if the host's processors carry them through sockets; HUGE_VAL for
+ * other transports. Each connection has a thread that moves `a` bytes/s, and all share memory and
+ * interrupts at `c`: 1 / (1 / (a f) + 1 / c) for f connections. Amazon's network limits each
+ * connection, too.
+ * @param flows connections to each peer; 0: as many as NCCL opens
+ */
+double ty_socket_rate(ty_link_transport transport, double flows);
 
 /* ---- Graphs ------------------------------------------------------------------------------ */
 
@@ -164,6 +180,7 @@ typedef struct ty_collective_table {
     uint32_t ranks, nodes, ring_channels;
     ty_gpu_generation generation;
     ty_host_processor processor;
+    double long_latency_s; /* of messages longer than a packet, with several nodes */
     uint32_t pair_counts[TY_COLLECTIVE_COUNT];
     ty_collective_pair pairs[TY_COLLECTIVE_COUNT][TY_MOST_PAIRS];
 } ty_collective_table;

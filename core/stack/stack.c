@@ -68,6 +68,7 @@ static const ty_stack_constant constants[] = {
     OR_USUAL(agreement_rounds, 0, 1e3, 0),
     OR_USUAL(coordinator_s, 0, 1, 0),
     OR_USUAL(task_s, 0, 10, 0),
+    OR_USUAL(socket_flows, 1, 1024, 2),
 };
 #define CONSTANT_COUNT (sizeof constants / sizeof constants[0])
 

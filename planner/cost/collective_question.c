@@ -132,11 +132,7 @@ ty_status ty_collective_ask(const ty_cluster *cluster, const ty_collective_quest
     TY_CHECK(ty_group_network_find(cluster, devices, ranks, &network, error), status, cleanup);
     if (question->calls != TY_CALLS_LAUNCHED && network.table != NULL) {
         const ty_collective_calibration calibration = ty_collective_calibrated(question->calls);
-        ty_communicator communicator;
-        TY_CHECK(
-            ty_communicator_on_rails(cluster, devices, ranks, &network.rails, &communicator, error),
-            status, cleanup);
-        TY_CHECK(ty_collective_table_make(&communicator, &calibration, network.table, error),
+        TY_CHECK(ty_collective_table_make(&network.library, &calibration, network.table, error),
                  status, cleanup);
     }
     for (uint32_t i = 0; i < count; i++) {

@@ -21,7 +21,6 @@ ty_status ty_group_network_find(const ty_cluster *cluster, const uint32_t *devic
                                 ty_group_network *out, ty_error *error)
 {
     ty_group_network network = {.members = count};
-    ty_communicator communicator;
     bool is_library = true;
     ty_status status;
 
@@ -43,10 +42,10 @@ ty_status ty_group_network_find(const ty_cluster *cluster, const uint32_t *devic
         TY_CHECK(
             ty_check_memory((network.table = ty_alloc(1, sizeof *network.table)) != NULL, error),
             status, cleanup);
-        TY_CHECK(
-            ty_communicator_on_rails(cluster, devices, count, &network.rails, &communicator, error),
-            status, cleanup);
-        TY_CHECK(ty_collective_table_make(&communicator, NULL, network.table, error), status,
+        TY_CHECK(ty_communicator_on_rails(cluster, devices, count, &network.rails, &network.library,
+                                          error),
+                 status, cleanup);
+        TY_CHECK(ty_collective_table_make(&network.library, NULL, network.table, error), status,
                  cleanup);
     }
     *out = network;
@@ -54,6 +53,37 @@ ty_status ty_group_network_find(const ty_cluster *cluster, const uint32_t *devic
 cleanup:
     ty_group_network_clear(&network);
     return status;
+}
+
+/* Rate of a NIC for data of a framework: as the stack, or the connections over sockets, limit it.
+ */
+static double adapter_rate(const ty_communicator *c, double share, double flows)
+{
+    return fmin(c->nic_bytes_per_s * share,
+                ty_socket_rate(c->transport, c->flows > 0 ? c->flows : flows));
+}
+
+/* The share of its links' rate that an algorithm of the framework reaches between hosts. */
+static double reached(const ty_group_network *network)
+{
+    const ty_communicator *c = &network->library;
+
+    return network->rails.hosts > 1 && c->network_share > 0
+               ? c->network_share * adapter_rate(c, 1, 0) / c->nic_bytes_per_s
+               : 1;
+}
+
+double ty_group_pair_share(const ty_group_network *pair, const ty_stack *stack, double *latency_s)
+{
+    const ty_communicator *c = &pair->library;
+    const bool is_across = pair->rails.hosts > 1;
+
+    *latency_s = 0;
+    if (is_across && ty_link_transport_is_sockets(c->transport)) {
+        *latency_s = c->message_latency_s;
+        return adapter_rate(c, 1, stack->socket_flows) / c->nic_bytes_per_s;
+    }
+    return !is_across && c->is_staged ? c->path_bytes_per_s / pair->rails.around_bytes_per_s : 1;
 }
 
 void ty_group_network_clear(ty_group_network *network)
@@ -131,7 +161,8 @@ static void phased_cost(const ty_group_network *network, ty_algorithm algorithm,
                                      .per_host = network->rails.per_host,
                                      .host_bytes_per_s = network->rails.around_bytes_per_s,
                                      .host_latency_s = network->rails.around_latency_s,
-                                     .rail_bytes_per_s = network->rails.across_bytes_per_s,
+                                     .rail_bytes_per_s =
+                                         network->rails.across_bytes_per_s * reached(network),
                                      .rail_latency_s = network->rails.across_latency_s,
                                      .exchange_bytes_per_s = network->rails.exchange_bytes_per_s};
     double moved = ty_collective_terms_of(TY_ALL_REDUCE, algorithm, network->members).edge_share;
@@ -167,13 +198,20 @@ void ty_exchange_by_stack(const ty_group_network *network, const ty_stack *stack
                           ty_collective_kind kind, ty_instruction_cost *cost)
 {
     const bool is_across = !ty_group_is_inside(network);
+    const ty_communicator *c = &network->library;
     const double others = network->groups_per_host > 1 ? network->groups_per_host - 1 : 0;
     const double alone_s = cost->seconds - cost->latency_s;
     double transfer_s = alone_s;
 
     if (network->members < 2)
         return;
-    transfer_s /= is_across ? stack->network_share : stack->host_link_share;
+    if (is_across && network->table != NULL)
+        transfer_s +=
+            transfer_s * (cost->across_share > 0 ? cost->across_share : 1) *
+            (adapter_rate(c, 1, 0) / adapter_rate(c, stack->network_share, stack->socket_flows) -
+             1);
+    else
+        transfer_s /= is_across ? stack->network_share : stack->host_link_share;
     if (is_across) {
         transfer_s *= 1 + stack->network_contention * others;
         if (others > 0 && stack->network_group_bytes_per_s > 0)
@@ -243,9 +281,12 @@ ty_status ty_group_exchange_cost(const ty_group_network *network, ty_collective_
         phased_cost(network, algorithm, bytes, cost);
         return TY_OK;
     }
-    return ty_collective_cost(kind, algorithm == TY_TREE ? TY_TREE : TY_RING, network->members,
-                              bytes, network->ring_bandwidth_bytes_per_s, network->ring_latency_s,
-                              cost, error);
+    TY_TRY(ty_collective_cost(kind, algorithm == TY_TREE ? TY_TREE : TY_RING, network->members,
+                              bytes, network->ring_bandwidth_bytes_per_s * reached(network),
+                              network->ring_latency_s, cost, error));
+    if (reached(network) < 1)
+        cost->rate_limit_bytes_per_s = network->ring_bandwidth_bytes_per_s * reached(network);
+    return TY_OK;
 }
 
 /* ---- Inside layers ------------------------------------------------------------------------- */

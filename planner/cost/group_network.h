@@ -13,6 +13,7 @@ typedef struct ty_group_network {
     double ring_bandwidth_bytes_per_s, ring_latency_s; /* one ring, members in their order */
     double memory_bytes_per_s;  /* memory rate of the slowest member while it adds gradients */
     ty_collective_table *table; /* NULL: no library's model covers the devices */
+    ty_communicator library;    /* with a table, what it was made from */
 } ty_group_network;
 
 /** @param devices of the members, in their order */
@@ -61,6 +62,9 @@ void ty_sum_hide(double sum_s, ty_instruction_cost *cost);
  * `overlap_loss` of it. */
 double ty_talk_hidden(const ty_group_network *ranks, const ty_stack *stack,
                       const ty_inner_collective *inner);
+/** The share of its path's rate that a message between the two members of a group reaches, over
+ * sockets or through host memory. @param latency_s [out] in addition to the path's */
+double ty_group_pair_share(const ty_group_network *pair, const ty_stack *stack, double *latency_s);
 /** Whether all members reach each other without a host's NICs: in one host, or on a torus. */
 bool ty_group_is_inside(const ty_group_network *network);
 /** Whether a library chooses the algorithm: NCCL, or XLA on a torus. */

@@ -26,10 +26,10 @@ static ty_instruction_cost measured_parts(double seconds, double smallest_s, dou
 
 /* ---- Send/recv --------------------------------------------------------------------------- */
 
-/* The slowest path between two replicas that send each other micro-batches.
+/* The slowest path between two replicas that send each other micro-batches, and its ends.
  */
 static ty_status worst_path(const ty_costing *costing, uint32_t peer_stage, double bytes,
-                            double *bandwidth_bytes_per_s, double *latency_s)
+                            double *bandwidth_bytes_per_s, double *latency_s, uint32_t ends[2])
 {
     const ty_plan *plan = costing->plan;
     const ty_plan_stage *own = &plan->stages[costing->stage.stage];
@@ -54,6 +54,8 @@ static ty_status worst_path(const ty_costing *costing, uint32_t peer_stage, doub
             worst_s = seconds;
             *bandwidth_bytes_per_s = path_bytes_per_s;
             *latency_s = path_latency_s;
+            ends[0] = own->devices[from * width];
+            ends[1] = peer->devices[to * width];
         }
     }
     return TY_OK;
@@ -101,22 +103,26 @@ static ty_status cost_transfer(ty_costing *costing, uint32_t peer_stage, uint64_
 {
     double bytes = (double)payload, bandwidth = HUGE_VAL, latency_s = 0;
     double seconds, smallest_s;
+    uint32_t ends[2] = {0, 0};
 
-    TY_TRY(worst_path(costing, peer_stage, bytes, &bandwidth, &latency_s));
+    TY_TRY(worst_path(costing, peer_stage, bytes, &bandwidth, &latency_s, ends));
     if (costing->is_local && ty_profile_transfer(costing->profile, payload, &seconds) &&
         ty_profile_transfer(costing->profile, 1, &smallest_s)) {
         *cost = measured_parts(seconds, smallest_s, bytes, bandwidth);
         cost->core_share = ty_profile_busy_share(costing->profile, payload);
     } else {
         const ty_stack *stack = ty_stack_of(costing->plan);
+        const ty_group_network *pair;
+        double share, message_s;
         TY_TRY(share_links(costing, peer_stage, &bandwidth));
-        latency_s += stack->transfer_s;
-        bandwidth *= stack->transfer_share;
+        TY_TRY(ty_network_of_group(costing->networks, ends, 2, &pair, costing->error));
+        share = stack->transfer_share * ty_group_pair_share(pair, stack, &message_s);
+        latency_s += stack->transfer_s + message_s;
+        bandwidth *= share;
         *cost = (ty_instruction_cost){.seconds = latency_s + bytes / bandwidth,
                                       .latency_s = latency_s,
                                       .edge_bytes = bytes,
-                                      .rate_limit_bytes_per_s =
-                                          stack->transfer_share < 1 ? bandwidth : 0,
+                                      .rate_limit_bytes_per_s = share < 1 ? bandwidth : 0,
                                       .core_share = 1};
         ty_cost_relies_on(costing, TY_DATASHEET);
     }

@@ -48,6 +48,8 @@ static ty_collective_choice answer(const ty_collective_table *table, ty_collecti
     double rate = pair->real_bytes_per_s *
                   (pair->algorithm == TY_NCCL_TREE ? tree_share(table, pair, bytes) : 1);
 
+    if (bytes > k->packet_bytes * table->ring_channels)
+        latency_s += table->long_latency_s;
     return (ty_collective_choice){.algorithm = pair->algorithm,
                                   .protocol = pair->protocol,
                                   .latency_s = latency_s,

@@ -93,6 +93,40 @@ static void add_nic(nic_list *nics, const ty_device_ports *ports)
     nics->rates[i] = fmax(nics->rates[i], fmin(ports->up_bytes_per_s, line_rate(ports)));
 }
 
+double ty_socket_rate(ty_link_transport transport, double flows)
+{
+    const double f = flows > 0 ? flows : k->socket_flows;
+    const double moved = GB / (1 / (k->socket_thread_gb_per_s * f) + 1 / k->socket_host_gb_per_s);
+
+    if (!ty_link_transport_is_sockets(transport))
+        return HUGE_VAL;
+    return transport == TY_LINK_ENA ? fmin(moved, f * k->ena_flow_gb_per_s * GB) : moved;
+}
+
+/* What the transport of the first NIC costs. */
+static void find_transport(const ty_cluster *cluster, const ty_device_ports *ports,
+                           ty_communicator *c)
+{
+    const ty_link_edge *link = ty_cluster_link(cluster, ports->network_link);
+    const char *name = ty_link_transport_name(link->transport);
+    const nccl_network *n = k->networks;
+
+    c->transport = link->transport;
+    c->flows = link->flows;
+    while (n->transport != NULL &&
+           (strcmp(n->transport, name) != 0 || (int)c->generation < n->generation))
+        n++;
+    c->network_share = 1;
+    c->socket_bytes_per_s = ty_socket_rate(link->transport, link->flows);
+    if (n->transport == NULL)
+        return;
+    c->network_latency_s = US * n->reported_us;
+    c->message_latency_s = US * n->message_us;
+    c->long_latency_s = US * n->long_us;
+    c->is_simple_only = n->is_simple_only;
+    c->network_share = c->nodes > 2 ? n->more_share : n->two_share;
+}
+
 static ty_status find_network(const ty_cluster *cluster, const uint32_t *devices,
                               const ty_rails *rails, ty_communicator *c, ty_device_ports *first,
                               ty_error *error)
@@ -111,6 +145,8 @@ static ty_status find_network(const ty_cluster *cluster, const uint32_t *devices
     c->nics = nics.count;
     for (uint32_t i = 0; i < nics.count; i++)
         c->nic_bytes_per_s = i == 0 ? nics.rates[0] : fmin(c->nic_bytes_per_s, nics.rates[i]);
+    if (nics.count > 0)
+        find_transport(cluster, first, c);
     return TY_OK;
 }
 
@@ -131,6 +167,13 @@ static ty_status find_inside(const ty_cluster *cluster, const uint32_t *devices,
     c->has_nvswitch = c->has_nvlink && path.link_count == 2;
     c->gpu_bytes_per_s = rails->around_bytes_per_s;
     c->path_bytes_per_s = fmin(path.bandwidth_bytes_per_s, rails->around_bytes_per_s);
+    c->is_staged =
+        !c->has_nvlink && ty_cluster_host_is_staged(
+                              cluster, ty_cluster_device_host(cluster, devices[rails->order[0]]));
+    if (c->is_staged) {
+        c->gpu_bytes_per_s *= k->staged_share;
+        c->path_bytes_per_s *= k->staged_share;
+    }
     ty_path_clear(&path);
     return TY_OK;
 }
@@ -141,7 +184,7 @@ ty_status ty_communicator_on_rails(const ty_cluster *cluster, const uint32_t *de
 {
     ty_communicator c = {.ranks = count};
     ty_device_ports first = {0};
-    int processor = -1, plugin_us = -1;
+    int processor = -1;
 
     TY_TRY(find_generation(cluster, devices, count, &c, error));
     c.nodes = rails->hosts;
@@ -150,9 +193,6 @@ ty_status ty_communicator_on_rails(const ty_cluster *cluster, const uint32_t *de
     if (first.bridge_kind != NULL)
         processor = look_up(k->interconnects, first.bridge_kind);
     c.processor = processor < 0 ? TY_PROCESSOR_OTHER : (ty_host_processor)processor;
-    if (first.network_kind != NULL)
-        plugin_us = look_up(k->networks, first.network_kind);
-    c.network_latency_s = plugin_us < 0 ? 0 : US * plugin_us;
     c.has_nvls = c.has_nvswitch && c.generation >= TY_HOPPER;
     c.has_ll128 = c.has_nvlink || (rails->per_host == 1 && first.links_bytes_per_s > 0);
     *out = c;

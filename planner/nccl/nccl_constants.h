@@ -15,6 +15,16 @@ typedef struct nccl_name {
     int value;
 } nccl_name;
 
+/** A network by its transport, of hosts with GPUs of a generation or later. */
+typedef struct nccl_network {
+    const char *transport;
+    int generation;                 /* the first */
+    double reported_us, message_us; /* latency: reported to NCCL, which chooses by it; real */
+    double long_us;                 /* of a collective whose messages are longer than a packet */
+    bool is_simple_only;            /* no LL, no LL128 */
+    double two_share, more_share;   /* of the rate, with two nodes and with more */
+} nccl_network;
+
 typedef struct nccl_constants {
     double base_latency_us[TY_NCCL_ALGORITHM_COUNT][TY_NCCL_PROTOCOL_COUNT];
     double hop_latency_us[NCCL_HOPS][TY_NCCL_ALGORITHM_COUNT][TY_NCCL_PROTOCOL_COUNT];
@@ -43,9 +53,15 @@ typedef struct nccl_constants {
     double direct_link_share;
     double efficiency[TY_GPU_GENERATION_COUNT][TY_MEDIUM_COUNT];
     double own_steps[TY_GPU_GENERATION_COUNT];
-    nccl_name devices[NCCL_NAMES];       /* start of a device's name: compute capability times 10 */
-    nccl_name networks[NCCL_NAMES];      /* start of a link's kind: its plug-in's latency, us */
-    nccl_name interconnects[NCCL_NAMES]; /* start of a link's kind: ty_host_processor */
+    nccl_name devices[NCCL_NAMES];     /* start of a device's name: compute capability times 10 */
+    nccl_network networks[NCCL_NAMES]; /* the first that applies */
+    double packet_bytes;
+    double ena_flow_gb_per_s; /* of a connection */
+    double socket_thread_gb_per_s, socket_host_gb_per_s;
+    double socket_flows;                   /* connections to each peer */
+    double staged_share;                   /* of a PCIe port, through host memory */
+    double nvls_usual_ranks, nvls_rank_us; /* latency of each rank after the usual ones */
+    nccl_name interconnects[NCCL_NAMES];   /* start of a link's kind: ty_host_processor */
 } nccl_constants;
 
 extern const nccl_constants ty_nccl_constants;

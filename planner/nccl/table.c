@@ -13,6 +13,7 @@ static const nccl_constants *const k = &ty_nccl_constants;
 
 typedef struct tuning {
     const ty_communicator *c;
+    double network_us; /* latency of a message in addition to NCCL's own */
     ty_nccl_graphs graphs;
     double n, nodes, per_node;
     uint32_t size; /* index of the tables by number of nodes */
@@ -81,7 +82,8 @@ static bool is_allowed(const tuning *t, ty_collective_kind kind, ty_nccl_algorit
 {
     bool is_simple_only = algorithm != TY_NCCL_RING && algorithm != TY_NCCL_TREE;
 
-    if (protocol == TY_NCCL_LL128 && !t->c->has_ll128)
+    if ((protocol == TY_NCCL_LL128 && !t->c->has_ll128) ||
+        (protocol != TY_NCCL_SIMPLE && t->c->is_simple_only && t->nodes > 1))
         return false;
     return is_algorithm_allowed(t, kind, algorithm) &&
            (!is_simple_only || protocol == TY_NCCL_SIMPLE);
@@ -197,11 +199,10 @@ static double rate_of(const tuning *t, ty_collective_kind kind, ty_nccl_algorith
 static double network_hop(const tuning *t, ty_nccl_algorithm algorithm, ty_nccl_protocol protocol)
 {
     ty_nccl_algorithm row = t->per_node <= 1 ? TY_NCCL_TREE : algorithm;
-    double plugin = t->c->network_latency_s / US;
 
     /* Simple waits for the network twice, the second time to flush. */
     return k->hop_latency_us[HOP_NETWORK][row][protocol] +
-           plugin * (protocol == TY_NCCL_SIMPLE ? 2 : 1);
+           t->network_us * (protocol == TY_NCCL_SIMPLE ? 2 : 1);
 }
 
 static double ring_latency(const tuning *t, ty_collective_kind kind, ty_nccl_protocol protocol)
@@ -299,9 +300,29 @@ static double own_share(const tuning *t, const ty_collective_calibration *calibr
     return steps / (steps + calibration->own_steps[t->c->generation]);
 }
 
+/* All-reduce of the NVSwitches: a GPU's links carry its data to the switch once, and its share of
+ * the sum back. */
+static double switch_rate(const tuning *t)
+{
+    return t->c->gpu_bytes_per_s * k->nvls_efficiency[t->c->generation] / (1 + 1 / t->per_node);
+}
+
+/* NVLS trees are no faster than the switches. Between two nodes data crosses every NIC once each
+ * way; NCCL rates Blackwell's below that. */
+static double switch_tree_rate(const tuning *t, const ty_collective_calibration *calibration,
+                               double bytes_per_s)
+{
+    const double *efficiency = calibration->efficiency[t->c->generation];
+
+    if (t->nodes <= 2 && t->c->generation >= TY_BLACKWELL)
+        bytes_per_s = t->c->nics * t->c->nic_bytes_per_s;
+    return fmin(bytes_per_s,
+                switch_rate(t) * efficiency[TY_MEDIUM_NVLS] / efficiency[TY_MEDIUM_NETWORK_SIMPLE]);
+}
+
 /* Real bytes/s of a pair, before efficiency. NCCL's figure of NVLS counts full rates of its list
- * for each head; a GPU's links carry its data to the switch once, and its share of the sum back.
- * Trees are as fast as in an earlier generation on the same links: NCCL rates Blackwell's lower.
+ * for each head. Trees are as fast as in an earlier generation on the same links: NCCL rates
+ * Blackwell's lower.
  */
 static double carried(const tuning *t, const ty_collective_calibration *calibration,
                       ty_collective_kind kind, const ty_collective_pair *pair)
@@ -310,12 +331,55 @@ static double carried(const tuning *t, const ty_collective_calibration *calibrat
 
     if (calibration->is_nvls_by_links && pair->algorithm == TY_NCCL_NVLS && kind == TY_ALL_REDUCE &&
         t->nodes <= 1)
-        return t->c->gpu_bytes_per_s * k->nvls_efficiency[t->c->generation] / (1 + 1 / t->n);
+        return switch_rate(t);
+    if (calibration->is_nvls_by_links && pair->algorithm == TY_NCCL_NVLS_TREE)
+        return switch_tree_rate(t, calibration, bytes_per_s);
     if (pair->algorithm == TY_NCCL_TREE)
         for (int g = TY_VOLTA; g < (int)t->c->generation; g++)
             bytes_per_s =
                 fmax(bytes_per_s, GB * tree_rate(t, pair->protocol, (ty_gpu_generation)g));
     return bytes_per_s * own_share(t, calibration, kind, pair);
+}
+
+/* Seconds in addition to NCCL's own latency, for messages of `message_us` in place of the reported
+ * ones. */
+static double more_latency(const tuning *t, const ty_collective_calibration *calibration,
+                           ty_collective_kind kind, const ty_collective_pair *pair)
+{
+    const bool is_switched =
+        pair->algorithm == TY_NCCL_NVLS || pair->algorithm == TY_NCCL_NVLS_TREE;
+    double seconds = calibration->overhead_s[t->c->generation][medium_of(t, pair)];
+    tuning real = *t;
+
+    real.network_us = t->c->message_latency_s / US;
+    if (kind == TY_ALL_TO_ALL || kind == TY_SEND_RECEIVE)
+        seconds += t->nodes > 1 ? t->c->message_latency_s : 0;
+    else
+        seconds += US * (latency_of(&real, kind, pair->algorithm, pair->protocol) -
+                         latency_of(t, kind, pair->algorithm, pair->protocol));
+    if (kind == TY_ALL_TO_ALL)
+        seconds += calibration->peer_s[t->c->generation] * (t->n - 1);
+    if (calibration->is_nvls_by_links && is_switched)
+        seconds += US * k->nvls_rank_us * fmax(0, t->n - k->nvls_usual_ranks * t->nodes);
+    return seconds;
+}
+
+/* Share of a pair's rate that the network carries, if its NICs are slower than NCCL plans with. */
+static double network_share(const tuning *t, ty_collective_kind kind,
+                            const ty_collective_pair *pair)
+{
+    const bool is_tree = pair->algorithm == TY_NCCL_TREE;
+    const ty_nccl_graph *graph = is_tree ? &t->graphs.tree : &t->graphs.ring;
+    double planned =
+        GB * graph->channels * (t->nodes <= 2 ? graph->intra_gb_per_s : graph->inter_gb_per_s);
+
+    if (t->nodes <= 1 || !(t->c->network_share > 0))
+        return 1;
+    if (is_tree && t->nodes <= 2) /* crosses once where a ring crosses twice */
+        planned /= 2;
+    if (kind == TY_ALL_TO_ALL || kind == TY_SEND_RECEIVE)
+        planned = t->c->nics * t->c->nic_bytes_per_s;
+    return t->c->network_share * fmin(1, t->c->nics * t->c->socket_bytes_per_s / planned);
 }
 
 static void add_pair(const tuning *t, const ty_collective_calibration *calibration,
@@ -324,10 +388,8 @@ static void add_pair(const tuning *t, const ty_collective_calibration *calibrati
     const ty_collective_medium medium = medium_of(t, &pair);
     const ty_gpu_generation generation = t->c->generation;
 
-    pair.real_latency_s = pair.latency_s + calibration->overhead_s[generation][medium];
-    if (kind == TY_ALL_TO_ALL)
-        pair.real_latency_s += calibration->peer_s[generation] * (t->n - 1);
-    pair.real_bytes_per_s = carried(t, calibration, kind, &pair) *
+    pair.real_latency_s = pair.latency_s + more_latency(t, calibration, kind, &pair);
+    pair.real_bytes_per_s = carried(t, calibration, kind, &pair) * network_share(t, kind, &pair) *
                             calibration->efficiency[generation][medium] *
                             (is_direct(t) ? calibration->direct_links : 1);
     out->pairs[kind][out->pair_counts[kind]++] = pair;
@@ -396,12 +458,14 @@ ty_status ty_collective_table_make(const ty_communicator *c,
     t.per_node = floor(t.n / t.nodes);
     t.size = c->nodes == 1 ? 0 : c->nodes == 2 ? 1 : 2;
     t.hop = c->has_nvlink ? HOP_NVLINK : HOP_PCI;
+    t.network_us = c->network_latency_s / US;
     ty_nccl_graphs_find(c, &t.graphs);
     *out = (ty_collective_table){.ranks = c->ranks,
                                  .nodes = c->nodes,
                                  .ring_channels = t.graphs.ring.channels,
                                  .generation = c->generation,
-                                 .processor = c->processor};
+                                 .processor = c->processor,
+                                 .long_latency_s = c->nodes > 1 ? c->long_latency_s : 0};
     for (int kind = 0; kind < TY_COLLECTIVE_COUNT && c->ranks > 1; kind++)
         fill(&t, calibration != NULL ? calibration : &own, (ty_collective_kind)kind, out);
     return TY_OK;
