@@ -202,6 +202,8 @@ typedef struct ty_stack {
                               from a profile */
     double step_jitter;    /* standard deviation of a device's work from step to step, as a share of
                               it: all wait for the slowest, ty_stack_waiting */
+    double jitter_devices; /* number whose waiting the other constants include: that of the runs
+                              they were fitted to */
 
     /* ---- Behavior. */
     ty_stack_attention attention;
@@ -314,7 +316,7 @@ ty_status ty_stack_check(const ty_stack *stack, const ty_stack_use *use,
                          ty_error *error) TY_MUST_CHECK;
 /**
  * Factor on the time of the devices' work if `devices` of them wait for each other:
- *   1 + step_jitter z(n)
+ *   (1 + step_jitter z(n)) / (1 + step_jitter z(jitter_devices)), at least 1
  * where z(n) is ty_expected_largest. The model assumes that work varies independently on each
  * device and in each step.
  */

@@ -636,6 +636,16 @@ static void print_recipe(const ty_plan *plan, ty_text *text)
     ty_text_clear(&recipe);
 }
 
+static void print_waiting(const ty_plan *plan, ty_text *text)
+{
+    const uint32_t devices = ty_plan_rank_count(plan);
+    const double share = plan->stack == NULL ? 0 : 1 - 1 / ty_stack_waiting(plan->stack, devices);
+
+    if (share >= 0.0005)
+        ty_print_fact(text, "Waiting", "%.1f %% of compute, for the slowest of %u devices",
+                      100 * share, devices);
+}
+
 void ty_print_plan(const ty_plan *plan, const ty_cluster *cluster, const char *question,
                    ty_text *text)
 {
@@ -650,8 +660,10 @@ void ty_print_plan(const ty_plan *plan, const ty_cluster *cluster, const char *q
     ty_print_details(plan, cluster, text);
     print_recipe(plan, text);
     ty_text_add(text, "\n");
-    if (plan->has_prediction)
+    if (plan->has_prediction) {
         ty_print_summary(ty_plan_summary(plan), noun, text);
+        print_waiting(plan, text);
+    }
     print_memory_peak(plan, text);
     if (plan->cost.steps > 0)
         ty_training_cost_line(&plan->cost, text);

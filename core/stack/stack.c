@@ -64,6 +64,7 @@ static const ty_stack_constant constants[] = {
     OR_USUAL(narrow_copies, 0, 4, 0),
     OR_USUAL(compute_scale, DBL_MIN, 1e4, 1),
     OR_USUAL(step_jitter, 0, 1, 0),
+    OR_USUAL(jitter_devices, 1, 1e6, 1),
     OR_USUAL(exchange_cycle_s, 0, 10, 0),
     OR_USUAL(agreement_rounds, 0, 1e3, 0),
     OR_USUAL(coordinator_s, 0, 1, 0),

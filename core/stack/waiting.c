@@ -31,5 +31,9 @@ double ty_expected_largest(uint32_t n)
 
 double ty_stack_waiting(const ty_stack *stack, uint32_t devices)
 {
-    return 1 + stack->step_jitter * ty_expected_largest(devices);
+    const double all = 1 + stack->step_jitter * ty_expected_largest(devices);
+    const double known =
+        1 + stack->step_jitter * ty_expected_largest((uint32_t)stack->jitter_devices);
+
+    return fmax(1, all / known);
 }

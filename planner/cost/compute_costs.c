@@ -204,13 +204,8 @@ double ty_cost_overhead_s(const ty_costing *costing)
 /* The straggler factor of the plan's devices. */
 static double waiting(const ty_plan *plan)
 {
-    uint32_t devices = 0;
-
-    if (!(ty_stack_of(plan)->step_jitter > 0))
-        return 1;
-    for (uint32_t s = 0; s < ty_plan_pipeline_size(plan); s++)
-        devices += plan->stages[s].replicas * ty_plan_replica_ranks(plan);
-    return ty_stack_waiting(ty_stack_of(plan), devices);
+    const ty_stack *stack = ty_stack_of(plan);
+    return stack->step_jitter > 0 ? ty_stack_waiting(stack, ty_plan_rank_count(plan)) : 1;
 }
 
 /* Seconds of an operation on one layer, whose price is at index `at` of the kind of device. */
