@@ -109,64 +109,38 @@ cleanup:
 /* ---- Pins --------------------------------------------------------------------------------------
  */
 
-/* Keys of --fix that assign state to ranks, whatever the batch. */
-static const char *const carried[] = {"pp",     "layers", "vpp",      "tp",   "cp",          "ep",
-                                      "tables", "sp",     "schedule", "zero", "compression", NULL};
-
-/* The value of a key in a --fix text; NULL if absent. */
-static const char *value_of(const char *fix, const char *key, size_t *length)
-{
-    const size_t key_length = strlen(key);
-
-    while (fix != NULL && *fix != '\0') {
-        const size_t pair = strcspn(fix, ",");
-        if (pair > key_length && strncmp(fix, key, key_length) == 0 && fix[key_length] == '=') {
-            *length = pair - key_length - 1;
-            return fix + key_length + 1;
-        }
-        fix += pair + (fix[pair] == ',' ? 1 : 0);
-    }
-    return NULL;
-}
-
-static void add_pin(ty_text *pins, const char *key, const char *value, size_t length)
-{
-    ty_text_addf(pins, "%s%s=", pins->length > 0 ? "," : "", key);
-    ty_text_append(pins, value, length);
-}
+/* Axes that assign state to ranks, whatever the batch. */
+#define CARRIED                                                                                    \
+    (TY_AXES_OF_RANKS | TY_AXIS(PP) | TY_AXIS(LAYERS) | TY_AXIS(VPP) | TY_AXIS(TABLES) |           \
+     TY_AXIS(SP) | TY_AXIS(SCHEDULE) | TY_AXIS(ZERO) | TY_AXIS(COMPRESSION))
 
 /* Pins of a phase after the first: its own, the question's, and the parts of the first plan that
  * must stay the same. */
 static ty_status pins_of(const ty_question *question, const ty_phase *phase, const ty_plan *first,
-                         uint32_t batch, ty_text *pins, ty_error *error)
+                         uint32_t batch, uint32_t devices, ty_text *out, ty_error *error)
 {
-    const char *key, *value;
-    size_t length;
+    const bool is_of_ranks = ty_plan_state_is_of_ranks(first);
+    ty_pins pins = {0};
 
+    if (first->fix != NULL)
+        TY_TRY(ty_pins_read(first->fix, devices, &pins, error));
+    for (uint32_t a = 0; a < TY_AXIS_COUNT; a++)
+        if (a == TY_AXIS_MICRO_BATCH || (!is_of_ranks && (CARRIED >> a & 1) == 0))
+            ty_unpin(&pins, (ty_axis)a);
+    if (question->fix != NULL)
+        TY_TRY(ty_pins_read(question->fix, devices, &pins, error));
     if (phase->fix != NULL)
-        ty_text_add(pins, phase->fix);
-    for (uint32_t i = 0; (key = ty_axis_name(i)) != NULL; i++) {
-        bool is_carried = ty_plan_state_is_of_ranks(first);
-        for (const char *const *c = carried; *c != NULL; c++)
-            is_carried = is_carried || strcmp(*c, key) == 0;
-        if (value_of(phase->fix, key, &length) != NULL)
-            continue;
-        if ((value = value_of(question->fix, key, &length)) != NULL) {
-            add_pin(pins, key, value, length);
-        } else if (is_carried && strcmp(key, "micro_batch") == 0) {
-            if (batch % first->micro_batches != 0)
-                return ty_fail(error, TY_EINVAL,
-                               "found a batch of %u, expected a multiple of the first phase's %u "
-                               "micro-batches, whose state belongs to ranks (ZeRO, a compressor or "
-                               "a schedule without a flush)",
-                               batch, first->micro_batches);
-            ty_text_addf(pins, "%smicro_batch=%u", pins->length > 0 ? "," : "",
-                         batch / first->micro_batches);
-        } else if (is_carried && (value = value_of(first->fix, key, &length)) != NULL) {
-            add_pin(pins, key, value, length);
-        }
+        TY_TRY(ty_pins_read(phase->fix, devices, &pins, error));
+    if (is_of_ranks && !ty_is_pinned(&pins, TY_AXIS(MICRO_BATCH))) {
+        if (batch % first->micro_batches != 0)
+            return ty_fail(error, TY_EINVAL,
+                           "found a batch of %u, expected a multiple of the first phase's %u "
+                           "micro-batches, whose state belongs to ranks (ZeRO, a compressor or "
+                           "a schedule without a flush)",
+                           batch, first->micro_batches);
+        ty_pin(&pins, TY_AXIS_MICRO_BATCH, batch / first->micro_batches);
     }
-    return ty_text_check(pins, error);
+    return ty_pins_print(&pins, out, error);
 }
 
 /* ---- Plans -------------------------------------------------------------------------------------
@@ -261,7 +235,7 @@ static ty_status plan_phase(const ty_question *question, const ty_phases *phases
     if (first != NULL)
         TY_CHECK(pins_of(question, phase, first,
                          own.global_batch > 0 ? own.global_batch : inputs.workload->global_batch,
-                         &pins, error),
+                         ty_cluster_device_count(inputs.cluster), &pins, error),
                  status, done);
     else if (phase->fix != NULL && question->fix != NULL)
         ty_text_addf(&pins, "%s,%s", question->fix, phase->fix);

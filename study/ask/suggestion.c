@@ -7,15 +7,6 @@
 #include <stdio.h>
 #include <string.h>
 
-/* Pins that may cost memory, in the order in which they are dropped: the cheapest first.
- */
-static const char *const given_up[] = {
-    "recompute",  "zero",       "sp",        "micro_batch", "tp",       "schedule",
-    "interleave", "vpp",        "pp",        "layers",      "replicas", "dp",
-    "cp",         "ep",         "devices",   "staleness",   "bucket",   "compression",
-    "compress",   "embeddings", "algorithm", "cycle",       "priority"};
-enum { GIVEN_UP = sizeof given_up / sizeof *given_up };
-
 /* Doublings of the devices to try: 2, 4, ... */
 #define MOST_DOUBLINGS 8
 
@@ -74,35 +65,31 @@ static ty_status ask(search *s, const ty_vary_point *point, bool is_open, const 
 
 /* ---- Without pins -------------------------------------------------------------------------- */
 
-/* `fix` without the keys with a bit in `left_out`; appends these to `said`. */
-static void leave_out(const char *fix, uint32_t left_out, ty_text *rest, ty_text *said)
+/* The question's pins; none if it has no text. */
+static ty_status read_pins(const search *s, ty_pins *out)
 {
-    for (const char *item = fix; *item != '\0';) {
-        const size_t length = strcspn(item, ",");
-        const size_t blanks = strspn(item, " \t");
-        ty_text *to = rest;
-        for (size_t k = 0; k < GIVEN_UP; k++) {
-            const size_t name = strlen(given_up[k]);
-            if ((left_out & 1u << k) != 0 && length > blanks + name &&
-                strncmp(item + blanks, given_up[k], name) == 0 &&
-                strchr("= \t", item[blanks + name]) != NULL)
-                to = said;
-        }
-        ty_text_addf(to, "%s%.*s", to->length > 0 ? "," : "", (int)length, item);
-        item += length + (item[length] == ',');
-    }
+    const char *fix = s->question->fix;
+
+    *out = (ty_pins){0};
+    return fix != NULL
+               ? ty_pins_read(fix, ty_cluster_device_count(s->inputs->cluster), out, s->error)
+               : TY_OK;
 }
 
 /* @param system false: drops the system too */
-static ty_status ask_without(search *s, uint32_t left_out, bool has_system, ty_status *answer)
+static ty_status ask_without(search *s, uint64_t left_out, bool has_system, ty_status *answer)
 {
     ty_vary_point point = {.question = *s->question};
+    ty_pins pins, dropped;
     ty_text rest = {0}, said = {0}, words = {0};
     ty_status status = TY_OK;
 
-    if (point.question.fix != NULL)
-        leave_out(point.question.fix, left_out, &rest, &said);
-    TY_CHECK(ty_text_check(&rest, s->error), status, done);
+    TY_CHECK(read_pins(s, &pins), status, done);
+    dropped = pins;
+    for (uint32_t a = 0; a < TY_AXIS_COUNT; a++)
+        ty_unpin((left_out >> a & 1) != 0 ? &pins : &dropped, (ty_axis)a);
+    TY_CHECK(ty_pins_print(&pins, &rest, s->error), status, done);
+    TY_CHECK(ty_pins_print(&dropped, &said, s->error), status, done);
     ty_text_add(&words, "without ");
     if (!has_system) {
         ty_text_addf(&words, "--system %s%s", point.question.system,
@@ -124,28 +111,22 @@ done:
 /* Drops one pin at a time, then cumulatively. */
 static ty_status give_up_pins(search *s)
 {
-    uint32_t pinned = 0, left_out = 0;
-    ty_status answer, status = TY_OK;
+    ty_pins pins;
+    uint64_t left_out = 0;
+    ty_axis axis;
+    ty_status answer;
 
-    for (size_t k = 0; k < GIVEN_UP && s->question->fix != NULL; k++) {
-        ty_text rest = {0}, said = {0};
-        leave_out(s->question->fix, 1u << k, &rest, &said);
-        pinned |= said.length > 0 ? 1u << k : 0;
-        ty_text_clear(&rest);
-        ty_text_clear(&said);
+    TY_TRY(read_pins(s, &pins));
+    for (uint32_t n = 0; (axis = ty_axis_to_open(n)) != TY_AXIS_COUNT && !s->is_found; n++)
+        if (ty_is_pinned(&pins, (uint64_t)1 << axis))
+            TY_TRY(ask_without(s, (uint64_t)1 << axis, true, &answer));
+    for (uint32_t n = 0; (axis = ty_axis_to_open(n)) != TY_AXIS_COUNT && !s->is_found; n++) {
+        const bool is_first = left_out == 0;
+        left_out |= pins.axes & (uint64_t)1 << axis;
+        if (ty_is_pinned(&pins, (uint64_t)1 << axis) && !is_first)
+            TY_TRY(ask_without(s, left_out, true, &answer));
     }
-    if (pinned == 0)
-        return TY_OK;
-    for (size_t k = 0; k < GIVEN_UP && !s->is_found; k++)
-        if ((pinned & 1u << k) != 0)
-            TY_TRY(ask_without(s, 1u << k, true, &answer));
-    for (size_t k = 0; k < GIVEN_UP && !s->is_found; k++)
-        if ((pinned & 1u << k) != 0 && pinned != 1u << k) {
-            left_out |= 1u << k;
-            if ((left_out & (left_out - 1)) != 0)
-                TY_TRY(ask_without(s, left_out, true, &answer));
-        }
-    return status;
+    return TY_OK;
 }
 
 /* ---- Otherwise ----------------------------------------------------------------------------- */
