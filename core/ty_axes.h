@@ -26,7 +26,7 @@
 #define TY_AXES_H
 
 #include "ty_base.h"
-#include "ty_plan.h"
+#include "ty_profile.h"
 
 #include <stdbool.h>
 #include <stdint.h>
@@ -67,6 +67,74 @@ typedef enum ty_axis {
 #define TY_AXIS(name) ((uint64_t)1 << TY_AXIS_##name)
 
 /* ---- Values -------------------------------------------------------------------------------- */
+
+/** Pipeline schedules: a table in ty_plan.h has their properties. */
+typedef enum ty_schedule {
+    TY_GPIPE,
+    TY_ONE_F_ONE_B,
+    TY_INTERLEAVED,
+    TY_ZERO_BUBBLE,
+    TY_ZERO_BUBBLE_2P,
+    TY_PIPEDREAM,
+    TY_PIPEDREAM_2BW,
+    TY_SCHEDULE_COUNT
+} ty_schedule;
+/** The name, or "unknown" for an invalid value. */
+const char *ty_schedule_name(ty_schedule schedule);
+
+/**
+ * Activation recomputation: the activations that forward does not store and backward recomputes.
+ * Elementwise, operator and full split a stage into segments (ty_recompute_segments). Between
+ * forward and backward of a micro-batch, only the inputs of a segment are stored. Backward goes
+ * from segment to segment and recomputes each first.
+ *
+ * Operator: a segment is one block, and every other matrix product's output is stored as well, as
+ * in torchtitan's "selective op". Of the linear and conv2d layers of a block these are the first,
+ * third, ... one's; of each attention its projections and its sums of the values (the scores are as
+ * in selective); of each mlp the first product. Everything else is recomputed, and so are all moe,
+ * lstm and additive attention layers.
+ *
+ * Elementwise: a segment is one block, and only the outputs of norms and activation functions are
+ * recomputed, those inside an mlp and of experts too. No product is recomputed. Megatron-Core calls
+ * it output-discarding recomputing ("layernorm", "moe_act").
+ */
+typedef enum ty_recompute {
+    TY_RECOMPUTE_NONE,
+    TY_RECOMPUTE_SELECTIVE, /* attention's inner activations only: the softmax and its output */
+    TY_RECOMPUTE_ELEMENTWISE,
+    TY_RECOMPUTE_OPERATOR,
+    TY_RECOMPUTE_FULL,
+    TY_RECOMPUTE_COUNT
+} ty_recompute;
+const char *ty_recompute_name(ty_recompute recompute);
+#define TY_MAX_RECOMPUTE_BLOCKS 10000
+/** The user's spelling: "none", "selective", "elementwise", "operator", "full" (a segment is one
+ * block), "full:4" (four blocks), "stage" (the entire stage). */
+void ty_recompute_text(ty_recompute recompute, uint32_t blocks, ty_text *text);
+/** Its inverse. @return TY_EINVAL: what was found, and what there is */
+ty_status ty_recompute_parse(const char *text, ty_recompute *recompute, uint32_t *blocks,
+                             ty_error *error) TY_MUST_CHECK;
+
+/** How the tables of embedding bags are sharded over expert-parallel ranks. */
+typedef enum ty_table_shard {
+    TY_TABLES_WHOLE,  /* unsharded: each rank has every table */
+    TY_TABLES_ROW,    /* each rank has an equal part of the rows of each table */
+    TY_TABLES_COLUMN, /* each rank has an equal part of the columns of each table */
+    TY_TABLES_TABLE,  /* each rank has unsharded tables: the largest first, to the rank with the
+                         fewest bytes so far */
+    TY_TABLE_SHARD_COUNT
+} ty_table_shard;
+const char *ty_table_shard_name(ty_table_shard shard); /* "row" */
+
+/** The gradients that each server sums. */
+typedef enum ty_server_shard {
+    TY_SHARD_SIZE,   /* each server sums an equal share of every bucket */
+    TY_SHARD_TENSOR, /* unsharded tensors: the largest first, each to the server with the fewest
+                        bytes so far. A tensor of more than a fair share of all gradients is split
+                        into equal parts of at most that */
+    TY_SERVER_SHARD_COUNT
+} ty_server_shard;
+const char *ty_server_shard_name(ty_server_shard shard); /* "size" */
 
 /** Sharding of layers, ZeRO and recomputation; fields are as in ty_plan and ty_plan_stage. */
 typedef struct ty_plan_dimensions {
@@ -183,6 +251,43 @@ ty_status ty_pins_read(const char *text, uint32_t devices, ty_pins *pins,
                        ty_error *error) TY_MUST_CHECK;
 /** Appends the pins as such a text, in the order of the axes. */
 ty_status ty_pins_print(const ty_pins *pins, ty_text *out, ty_error *error) TY_MUST_CHECK;
+
+/* ---- Sets ---------------------------------------------------------------------------------- */
+
+/**
+ * Sets of values, for what software and systems can do. The values of an axis are of some kinds,
+ * numbered from 0: each word is a kind; of a size these are 1, and 2 and more; of replicas equal
+ * and unequal ones; of buckets those of some bytes and fitted ones. Bit n of `of[axis]` is kind n.
+ */
+typedef struct ty_axis_sets {
+    uint32_t of[TY_AXIS_COUNT];
+} ty_axis_sets;
+static inline bool ty_axis_may(const ty_axis_sets *sets, ty_axis axis, uint32_t kind)
+{
+    return (sets->of[axis] >> kind & 1) != 0;
+}
+/** Kinds of axes whose values have no names. */
+enum { TY_KIND_ONE, TY_KIND_MORE }; /* of sizes, and of counts: 0, and 1 and more */
+enum { TY_KIND_EQUAL, TY_KIND_UNEQUAL };
+/** All kinds of all axes. */
+ty_axis_sets ty_axis_sets_all(void);
+/** Only the first kind of each axis: a synchronous replica of the unsharded model per device. Of
+ * schedules, those of one stage; of collectives any algorithm, and any number in lists. */
+ty_axis_sets ty_axis_sets_plain(void);
+/** The kind of a pinned value. */
+uint32_t ty_axis_kind(ty_axis axis, const ty_pins *pins);
+/** Appends the kinds of a set: "1, 2 and more", "gpipe, 1f1b", "none". */
+void ty_axis_kinds_print(ty_axis axis, uint32_t kinds, ty_text *out);
+/** Number of stages that pins fix by PP, replicas or layers; 0: open. */
+uint32_t ty_pins_stages(const ty_pins *pins);
+/**
+ * Whether all pinned values are of kinds in the sets. A schedule counts only if the stages or VPP
+ * are pinned to more than one.
+ * @param whose subject of the message: "stack megatron"
+ * @return TY_EINVAL with the value and the possible ones
+ */
+ty_status ty_axis_sets_check(const ty_axis_sets *sets, const char *whose, const ty_pins *pins,
+                             ty_error *error) TY_MUST_CHECK;
 
 /* ---- The table ----------------------------------------------------------------------------- */
 

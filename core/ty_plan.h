@@ -9,6 +9,7 @@
 #ifndef TY_PLAN_H
 #define TY_PLAN_H
 
+#include "ty_axes.h"
 #include "ty_base.h"
 #include "ty_cluster.h"
 #include "ty_json.h"
@@ -26,17 +27,6 @@
  * and backward passes, and nothing else does. Every other property of a schedule is a column of its
  * row: code reads the row and never compares schedules.
  */
-
-typedef enum ty_schedule {
-    TY_GPIPE,
-    TY_ONE_F_ONE_B,
-    TY_INTERLEAVED,
-    TY_ZERO_BUBBLE,
-    TY_ZERO_BUBBLE_2P,
-    TY_PIPEDREAM,
-    TY_PIPEDREAM_2BW,
-    TY_SCHEDULE_COUNT
-} ty_schedule;
 
 /** Weight versions that a pipeline rank keeps (weight stashing). */
 typedef enum ty_weight_versions {
@@ -63,9 +53,6 @@ typedef struct ty_schedule_row {
 
 /** The row of a schedule; for an invalid value the row of 1F1B. */
 const ty_schedule_row *ty_schedule_at(ty_schedule schedule);
-
-/** The name, or "unknown" for an invalid value. */
-const char *ty_schedule_name(ty_schedule schedule);
 
 /** The default schedule. */
 ty_schedule ty_schedule_default(bool is_interleaved);
@@ -137,39 +124,6 @@ ty_schedule_problem ty_schedule_check(ty_schedule schedule, const ty_schedule_us
  * the predictions of a plan, never its execution.
  */
 
-/**
- * Activation recomputation: the activations that forward does not store and backward recomputes.
- * Elementwise, operator and full split a stage into segments (ty_recompute_segments). Between
- * forward and backward of a micro-batch, only the inputs of a segment are stored. Backward goes
- * from segment to segment and recomputes each first.
- *
- * Operator: a segment is one block, and every other matrix product's output is stored as well, as
- * in torchtitan's "selective op". Of the linear and conv2d layers of a block these are the first,
- * third, ... one's; of each attention its projections and its sums of the values (the scores are as
- * in selective); of each mlp the first product. Everything else is recomputed, and so are all moe,
- * lstm and additive attention layers.
- *
- * Elementwise: a segment is one block, and only the outputs of norms and activation functions are
- * recomputed, those inside an mlp and of experts too. No product is recomputed. Megatron-Core calls
- * it output-discarding recomputing ("layernorm", "moe_act").
- */
-typedef enum ty_recompute {
-    TY_RECOMPUTE_NONE,
-    TY_RECOMPUTE_SELECTIVE, /* attention's inner activations only: the softmax and its output */
-    TY_RECOMPUTE_ELEMENTWISE,
-    TY_RECOMPUTE_OPERATOR,
-    TY_RECOMPUTE_FULL,
-    TY_RECOMPUTE_COUNT
-} ty_recompute;
-const char *ty_recompute_name(ty_recompute recompute);
-#define TY_MAX_RECOMPUTE_BLOCKS 10000
-/** The user's spelling: "none", "selective", "elementwise", "operator", "full" (a segment is one
- * block), "full:4" (four blocks), "stage" (the entire stage). */
-void ty_recompute_text(ty_recompute recompute, uint32_t blocks, ty_text *text);
-/** Its inverse. @return TY_EINVAL: what was found, and what there is */
-ty_status ty_recompute_parse(const char *text, ty_recompute *recompute, uint32_t *blocks,
-                             ty_error *error) TY_MUST_CHECK;
-
 typedef struct ty_plan_stage {
     uint32_t first_layer, layer_count;
     uint32_t replicas;
@@ -215,27 +169,6 @@ typedef struct ty_bucket {
 } ty_bucket;
 #define TY_NO_STAGE UINT32_MAX
 #define TY_GRADIENT_ELEMENT_BYTES 4 /* gradients are fp32 */
-
-/** How the tables of embedding bags are sharded over expert-parallel ranks. */
-typedef enum ty_table_shard {
-    TY_TABLES_WHOLE,  /* unsharded: each rank has every table */
-    TY_TABLES_ROW,    /* each rank has an equal part of the rows of each table */
-    TY_TABLES_COLUMN, /* each rank has an equal part of the columns of each table */
-    TY_TABLES_TABLE,  /* each rank has unsharded tables: the largest first, to the rank with the
-                         fewest bytes so far */
-    TY_TABLE_SHARD_COUNT
-} ty_table_shard;
-const char *ty_table_shard_name(ty_table_shard shard); /* "row" */
-
-/** The gradients that each server sums. */
-typedef enum ty_server_shard {
-    TY_SHARD_SIZE,   /* each server sums an equal share of every bucket */
-    TY_SHARD_TENSOR, /* unsharded tensors: the largest first, each to the server with the fewest
-                        bytes so far. A tensor of more than a fair share of all gradients is split
-                        into equal parts of at most that */
-    TY_SERVER_SHARD_COUNT
-} ty_server_shard;
-const char *ty_server_shard_name(ty_server_shard shard); /* "size" */
 
 /**
  * Dedicated parameter servers: devices that sum gradients and do not train. For every bucket, each

@@ -17,6 +17,7 @@
 #ifndef TY_STACK_H
 #define TY_STACK_H
 
+#include "ty_axes.h"
 #include "ty_base.h"
 #include "ty_json.h"
 #include "ty_profile.h"
@@ -65,17 +66,10 @@ typedef struct ty_stack_switch {
     char *source;
 } ty_stack_switch;
 
-/** Plans that a stack can run, as sets: bit 1 << n for the n-th of an enumeration. Anything outside
- * these sets is never proposed for that stack, and rejected if the user requests it. */
+/** Plans that a stack can run. Anything else is never proposed for that stack, and rejected if the
+ * user requests it. */
 typedef struct ty_stack_plans {
-    uint32_t schedules;           /* of ty_schedule, for two and more stages; 0: no pipelines */
-    uint32_t compressions;        /* of ty_compression_kind */
-    uint32_t recomputes;          /* of ty_recompute */
-    uint32_t zero_levels;         /* of 0 to 3 */
-    uint32_t parallelism;         /* of ty_parallelism */
-    bool uneven_stages;           /* stages may differ in their number of replicas */
-    bool late_gradients;          /* staleness */
-    bool priority;                /* `exchange_order`: forward waits per bucket (ty_plan.h) */
+    ty_axis_sets may;             /* values of each axis */
     bool elementwise_of_experts;  /* recompute elementwise is only for models without dense layers
                                      (ty_workload_is_dense) */
     bool whole_key_heads;         /* tensor-parallel ranks do not share key and value heads */
@@ -261,29 +255,6 @@ ty_stack_plans ty_stack_all_plans(void);
 /** As text: "schedules of pipelines 1f1b, interleaved; ...". */
 void ty_stack_plans_text(const ty_stack_plans *plans, ty_text *text);
 
-static inline bool ty_stack_has(uint32_t set, int member)
-{
-    return (set >> member & 1) != 0;
-}
-
-/** The features of a plan, or of a requested plan: members of the same enumerations, -1 if
- * undecided. */
-typedef struct ty_stack_use {
-    uint32_t sizes[3]; /* of each ty_parallelism; 0 counts as 1 */
-    uint32_t stages;   /* 0: left open */
-    int schedule, compression, recompute, zero;
-    uint32_t staleness;
-    bool has_priority;     /* `exchange_order` */
-    bool shares_key_heads; /* several tensor-parallel ranks share a key and value head */
-    bool is_uneven;        /* stages differ in replicas */
-    bool is_dense;         /* ty_workload_is_dense */
-    bool has_experts;      /* ty_workload_has_experts */
-    bool is_fp16;          /* layers compute in fp16 */
-    int sequence_parallel; /* 0 or 1; -1: undecided */
-    uint32_t blocks;       /* of the model, for `segment`; 0: not checked */
-    uint32_t segment;      /* blocks per segment of full recomputation; 0: a stage's */
-    uint32_t parts;        /* equal stages of all pipeline ranks; 0: undecided */
-} ty_stack_use;
 /** Checks that a model can be sharded over tensor-parallel ranks, and that the stack supports it.
  * @return as ty_tensor_check */
 ty_status ty_stack_tensor_check(const ty_stack_plans *plans, const ty_workload *workload,
@@ -307,13 +278,18 @@ ty_status ty_stack_stages_check(const ty_stack_plans *plans, const ty_workload *
                                 uint32_t segment, ty_error *error) TY_MUST_CHECK;
 /** The kinds of ty_recompute that the stack has for a model, as a set. */
 uint32_t ty_stack_recomputes(const ty_stack_plans *plans, bool is_dense);
-/** @param whose the subject of the error message: "stack megatron"
- *  @return TY_EINVAL with the value found and those in `plans` */
-ty_status ty_stack_plans_check(const char *whose, const ty_stack_plans *plans,
-                               const ty_stack_use *use, ty_error *error) TY_MUST_CHECK;
+/**
+ * Whether the stack can run the pinned values with a model.
+ * @param whose subject of the message: "stack megatron"
+ * @param is_fp16 layers compute in fp16
+ * @return TY_EINVAL with the value found and those in `plans`
+ */
+ty_status ty_stack_plans_check(const char *whose, const ty_stack_plans *plans, const ty_pins *pins,
+                               const ty_workload *workload, bool is_fp16,
+                               ty_error *error) TY_MUST_CHECK;
 /** ty_stack_plans_check for a stack's plans and name. */
-ty_status ty_stack_check(const ty_stack *stack, const ty_stack_use *use,
-                         ty_error *error) TY_MUST_CHECK;
+ty_status ty_stack_check(const ty_stack *stack, const ty_pins *pins, const ty_workload *workload,
+                         bool is_fp16, ty_error *error) TY_MUST_CHECK;
 /**
  * Factor on the time of the devices' work if `devices` of them wait for each other:
  *   (1 + step_jitter z(n)) / (1 + step_jitter z(jitter_devices)), at least 1

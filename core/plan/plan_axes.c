@@ -1,6 +1,6 @@
 /* The table of axes: names, fields and values of every choice of a plan. Pins are read and printed
  * by the same rows, so that all printed text can be read. */
-#include "ty_axes.h"
+#include "ty_plan.h"
 
 #include <ctype.h>
 #include <stddef.h>
@@ -30,6 +30,7 @@ struct axis_row {
     uint32_t spared;
     const char *(*word)(uint32_t number); /* NULL: a number */
     const char *expected;                 /* of a word; NULL: all words */
+    uint32_t kinds;                       /* of values that are no words; 0: one */
 };
 _Static_assert(sizeof(ty_schedule) == sizeof(uint32_t), "enumerations are numbers of 32 bits");
 
@@ -336,10 +337,11 @@ static void print_cycle(const axis_row *row, const ty_pins *pins, ty_text *out)
     .read = read_word, .print = print_number, .word = (name), .most = (uint32_t)(end)
 
 static const axis_row axes[TY_AXIS_COUNT] = {
-    [TY_AXIS_PP] = {"pp", AT(pipeline_stages), NUMBER, .values = "1 2 4 8", .least = 1,
-                    .opened = 8},
+    [TY_AXIS_PP] = {"pp", AT(pipeline_stages), NUMBER, .values = "1 2 4 8", .least = 1, .opened = 8,
+                    .kinds = 2},
     [TY_AXIS_DP] = {"dp", AT(data_parallel), NUMBER, .values = "1 2 4 8", .least = 1, .opened = 11},
-    [TY_AXIS_REPLICAS] = {"replicas", AT(replicas), read_list, print_list, "2+1", .opened = 10},
+    [TY_AXIS_REPLICAS] = {"replicas", AT(replicas), read_list, print_list, "2+1", .opened = 10,
+                          .kinds = 2},
     [TY_AXIS_LAYERS] = {"layers", AT(layers), read_list, print_list, "8x4", .opened = 9},
     [TY_AXIS_SCHEDULE] = {"schedule", AT(schedule), WORD(ty_schedule_name, TY_SCHEDULE_COUNT),
                           .opened = 6},
@@ -348,24 +350,27 @@ static const axis_row axes[TY_AXIS_COUNT] = {
     [TY_AXIS_MICRO_BATCH] = {"micro_batch", AT(micro_batch_size), NUMBER, .values = "1 2 4 8 16 32",
                              .least = 1, .most = MOST_MICRO_BATCH, .opened = 4},
     [TY_AXIS_TP] = {"tp", AT(dimensions.tensor_parallel), NUMBER, .values = "1 2 4 8", .least = 1,
-                    .opened = 5},
+                    .opened = 5, .kinds = 2},
     [TY_AXIS_CP] = {"cp", AT(dimensions.context_parallel), NUMBER, .values = "1 2 4", .least = 1,
-                    .opened = 12},
+                    .opened = 12, .kinds = 2},
     [TY_AXIS_EP] = {"ep", AT(dimensions.expert_parallel), NUMBER, .values = "1 2 4 8", .least = 1,
-                    .opened = 13},
+                    .opened = 13, .kinds = 2},
     [TY_AXIS_TABLES] = {"tables", AT(dimensions.table_shard),
                         WORD(ty_table_shard_name, TY_TABLE_SHARD_COUNT)},
     [TY_AXIS_SP] = {"sp", AT(dimensions.sequence_parallel), NUMBER, .values = "0 1", .most = 1,
-                    .opened = 3},
+                    .opened = 3, .kinds = 2},
     [TY_AXIS_ZERO] = {"zero", AT(dimensions.zero), NUMBER, .values = "0 1 2 3", .most = 3,
-                      .opened = 2},
+                      .opened = 2, .kinds = 4},
     [TY_AXIS_RECOMPUTE] = {"recompute", FROM(dimensions.recompute, dimensions.recompute_blocks),
                            read_recompute, print_recompute,
-                           "none selective elementwise operator full stage", .opened = 1},
-    [TY_AXIS_COMPRESSION] = {"compression", AT(compression), read_compression, print_compression,
+                           "none selective elementwise operator full stage", .opened = 1,
+                           .word = ty_recompute_name, .most = TY_RECOMPUTE_COUNT},
+    [TY_AXIS_COMPRESSION] = {"compression", FROM(compression.kind, compression.clip_norm),
+                             read_compression, print_compression,
                              "none rows fp16 bf16 fp8-e4m3 fp8-e5m2 int8 ternary one-bit "
                              "powersgd-2",
-                             .opened = 17},
+                             .opened = 17, .word = ty_compression_name,
+                             .most = TY_COMPRESSION_COUNT},
     [TY_AXIS_COMPRESS] = {"compress", AT(compress), WORD(compress_word, TY_COMPRESS_RULE_END),
                           .least = TY_COMPRESS_ALL, .opened = 18,
                           .expected = "all, or shorter for the buckets whose exchange is predicted "
@@ -376,7 +381,7 @@ static const axis_row axes[TY_AXIS_COUNT] = {
                             .expected = "dense, or shorter for rows where their exchange is "
                                         "predicted to be"},
     [TY_AXIS_BUCKET] = {"bucket", FROM(bucket_bytes, fit_buckets), read_bucket, print_bucket,
-                        "25MiB 250MiB one fitted", .opened = 16},
+                        "25MiB 250MiB one fitted", .opened = 16, .kinds = 2},
     [TY_AXIS_CYCLE] = {"cycle", AT(cycle_s), read_cycle, print_cycle, "5ms", .opened = 21},
     [TY_AXIS_PRIORITY] = {"priority", AT(priority), WORD(priority_word, TY_PRIORITY_RULE_COUNT),
                           .opened = 22,
@@ -384,12 +389,12 @@ static const axis_row axes[TY_AXIS_COUNT] = {
                                       "that where the step is predicted to be"},
     [TY_AXIS_ALGORITHM] = {"algorithm", AT(algorithm), WORD(ty_algorithm_name, TY_ALGORITHM_COUNT),
                            .opened = 20},
-    [TY_AXIS_SERVERS] = {"servers", AT(servers), NUMBER, .values = "0 1 2"},
+    [TY_AXIS_SERVERS] = {"servers", AT(servers), NUMBER, .values = "0 1 2", .kinds = 2},
     [TY_AXIS_SHARD] = {"shard", AT(shard), WORD(ty_server_shard_name, TY_SERVER_SHARD_COUNT)},
     [TY_AXIS_STALENESS] = {"staleness", AT(staleness), NUMBER, .values = "0 1",
-                           .most = TY_MAX_STALENESS, .opened = 15},
-    [TY_AXIS_ACTORS] = {"actors", AT(actors), NUMBER, .values = "0 1 2", .spared = 1},
-    [TY_AXIS_LAG] = {"lag", AT(lag), NUMBER, .values = "0 1", .most = TY_MAX_LAG},
+                           .most = TY_MAX_STALENESS, .opened = 15, .kinds = 2},
+    [TY_AXIS_ACTORS] = {"actors", AT(actors), NUMBER, .values = "0 1 2", .spared = 1, .kinds = 2},
+    [TY_AXIS_LAG] = {"lag", AT(lag), NUMBER, .values = "0 1", .most = TY_MAX_LAG, .kinds = 2},
     [TY_AXIS_DEVICES] = {"devices", FROM(devices, device_list), read_devices, print_devices,
                          "2 8 0-3+8-11", .least = 1, .opened = 14},
 };
@@ -427,6 +432,116 @@ ty_axis ty_axis_to_open(uint32_t n)
     while (a < TY_AXIS_COUNT && axes[a].opened != n + 1)
         a++;
     return (ty_axis)a;
+}
+
+/* ---- Sets ---------------------------------------------------------------------------------- */
+
+ty_axis_sets ty_axis_sets_all(void)
+{
+    ty_axis_sets all;
+
+    for (uint32_t a = 0; a < TY_AXIS_COUNT; a++) {
+        const uint32_t kinds = axes[a].word != NULL ? axes[a].most : axes[a].kinds;
+        all.of[a] = kinds > 0 ? (uint32_t)(((uint64_t)1 << kinds) - 1) : 1;
+    }
+    return all;
+}
+
+ty_axis_sets ty_axis_sets_plain(void)
+{
+    ty_axis_sets plain = ty_axis_sets_all();
+
+    for (uint32_t a = 0; a < TY_AXIS_COUNT; a++)
+        if (a != TY_AXIS_ALGORITHM)
+            plain.of[a] = 1u << (axes[a].word != NULL ? axes[a].least : 0);
+    for (uint32_t s = 0; s < TY_SCHEDULE_COUNT; s++)
+        plain.of[TY_AXIS_SCHEDULE] |= (uint32_t)ty_schedule_is_plain((ty_schedule)s) << s;
+    return plain;
+}
+
+uint32_t ty_axis_kind(ty_axis axis, const ty_pins *pins)
+{
+    const axis_row *row = &axes[axis];
+    const ty_stage_list *replicas = &pins->replicas;
+    uint64_t number;
+
+    if (row->word != NULL)
+        return (uint32_t)number_of(row, pins);
+    for (uint32_t s = 1; axis == TY_AXIS_REPLICAS && s < replicas->count; s++)
+        if (replicas->numbers[s] != replicas->numbers[0])
+            return TY_KIND_UNEQUAL;
+    if (row->kinds == 0 || axis == TY_AXIS_REPLICAS || axis == TY_AXIS_BUCKET)
+        return axis == TY_AXIS_BUCKET && pins->fit_buckets;
+    number = number_of(row, pins);
+    number = number > row->least ? number - row->least : 0;
+    return number < row->kinds ? (uint32_t)number : row->kinds - 1;
+}
+
+void ty_axis_kinds_print(ty_axis axis, uint32_t kinds, ty_text *out)
+{
+    static const char *const named[TY_AXIS_COUNT][2] = {
+        [TY_AXIS_REPLICAS] = {"equal", "unequal"}, [TY_AXIS_BUCKET] = {"of some bytes", "fitted"}};
+    const axis_row *row = &axes[axis];
+    const char *between = "";
+
+    for (uint32_t k = 0; k < 32; k++) {
+        if ((kinds >> k & 1) == 0)
+            continue;
+        ty_text_add(out, between);
+        between = ", ";
+        if (row->word != NULL)
+            ty_text_add(out, row->word(k));
+        else if (k < 2 && named[axis][k] != NULL)
+            ty_text_add(out, named[axis][k]);
+        else
+            ty_text_addf(out, "%u%s", row->least + k,
+                         k + 1 < row->kinds || row->least + k == row->most ? "" : " and more");
+    }
+    if (kinds == 0)
+        ty_text_add(out, "none");
+}
+
+uint32_t ty_pins_stages(const ty_pins *pins)
+{
+    const uint32_t virtual_stages =
+        pins->dimensions.virtual_stages > 1 ? pins->dimensions.virtual_stages : 1;
+    const uint32_t listed = pins->layers.count / virtual_stages;
+
+    if (ty_is_pinned(pins, TY_AXIS(REPLICAS)))
+        return pins->replicas.count;
+    if (ty_is_pinned(pins, TY_AXIS(LAYERS)) && !ty_is_pinned(pins, TY_AXIS(PP)))
+        return listed > 1 ? listed : 1;
+    return pins->pipeline_stages;
+}
+
+ty_status ty_axis_sets_check(const ty_axis_sets *sets, const char *whose, const ty_pins *pins,
+                             ty_error *error)
+{
+    ty_pins p = *pins;
+    ty_text value = {0}, possible = {0};
+    uint32_t stages = ty_pins_stages(pins);
+    ty_status status;
+
+    if (p.dimensions.virtual_stages > 1) { /* of several pipeline ranks */
+        ty_pin(&p, TY_AXIS_SCHEDULE, ty_schedule_default(true));
+        stages = stages > 1 ? stages : 2;
+    }
+    if (stages > 0)
+        ty_pin(&p, TY_AXIS_PP, stages);
+    for (uint32_t a = 0; a < TY_AXIS_COUNT; a++) {
+        if (!ty_is_pinned(&p, (uint64_t)1 << a) ||
+            ty_axis_may(sets, (ty_axis)a, ty_axis_kind((ty_axis)a, &p)))
+            continue;
+        axes[a].print(&axes[a], &p, &value);
+        ty_axis_kinds_print((ty_axis)a, sets->of[a], &possible);
+        status = ty_fail(error, TY_EINVAL, "%s has no %s=%s: its %s is %s", whose, axes[a].name,
+                         value.data != NULL ? value.data : "", axes[a].name,
+                         possible.data != NULL ? possible.data : "");
+        ty_text_clear(&value);
+        ty_text_clear(&possible);
+        return status;
+    }
+    return TY_OK;
 }
 
 /* ---- Pins ---------------------------------------------------------------------------------- */

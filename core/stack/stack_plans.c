@@ -11,32 +11,43 @@ JSON_NAMES(schedule_name, ty_schedule, ty_schedule_name)
 JSON_NAMES(compression_name, ty_compression_kind, ty_compression_name)
 JSON_NAMES(recompute_name, ty_recompute, ty_recompute_name)
 
+JSON_NAMES(parallelism_name, ty_parallelism, ty_parallelism_name)
+
 static const char *zero_name(int i)
 {
     static const char *const names[] = {"0", "1", "2", "3"};
     return names[i];
 }
 
-JSON_NAMES(parallelism_name, ty_parallelism, ty_parallelism_name)
-
-/* The sets of ty_stack_plans: their keys and members. */
+/* Sets of ty_stack_plans in files: their keys and members. */
 static const struct plan_set {
-    const char *key, *one, *words;
-    size_t offset;
+    const char *key, *words;
+    ty_axis axis; /* of sizes, the first of three: a member is TY_KIND_MORE of its axis */
     const char *(*name)(int);
     int count;
 } plan_sets[] = {
-    {"schedules", "schedule", "schedules of pipelines", offsetof(ty_stack_plans, schedules),
-     schedule_name, TY_SCHEDULE_COUNT},
-    {"compressions", "compression", "compressors of gradients",
-     offsetof(ty_stack_plans, compressions), compression_name, TY_COMPRESSION_COUNT},
-    {"recomputes", "recompute", "ways to recompute", offsetof(ty_stack_plans, recomputes),
-     recompute_name, TY_RECOMPUTE_COUNT},
-    {"zero_levels", "zero", "levels of ZeRO", offsetof(ty_stack_plans, zero_levels), zero_name, 4},
-    {"lanes", "parallelism", "kinds of parallelism", offsetof(ty_stack_plans, parallelism),
-     parallelism_name, TY_PARALLELISM_COUNT},
+    {"schedules", "schedules of pipelines", TY_AXIS_SCHEDULE, schedule_name, TY_SCHEDULE_COUNT},
+    {"compressions", "compressors of gradients", TY_AXIS_COMPRESSION, compression_name,
+     TY_COMPRESSION_COUNT},
+    {"recomputes", "ways to recompute", TY_AXIS_RECOMPUTE, recompute_name, TY_RECOMPUTE_COUNT},
+    {"zero_levels", "levels of ZeRO", TY_AXIS_ZERO, zero_name, 4},
+    {"lanes", "kinds of parallelism", TY_AXIS_TP, parallelism_name, TY_PARALLELISM_COUNT},
 };
 #define PLAN_SET_COUNT (sizeof plan_sets / sizeof *plan_sets)
+_Static_assert(TY_AXIS_CP == TY_AXIS_TP + 1 && TY_AXIS_EP == TY_AXIS_TP + 2,
+               "the sizes of ty_parallelism are in its order");
+
+/* Kinds that stacks have or lack with another one: key and axis of each. */
+static const struct plan_switch {
+    const char *key;
+    ty_axis axis;
+    uint32_t kinds;
+} plan_switches[] = {
+    {"uneven_stages", TY_AXIS_REPLICAS, 1u << TY_KIND_UNEQUAL},
+    {"late_gradients", TY_AXIS_STALENESS, 1u << TY_KIND_MORE},
+    {"priority", TY_AXIS_PRIORITY, 1u << TY_PRIORITY_FRONT | 1u << TY_PRIORITY_SHORTER},
+};
+#define PLAN_SWITCH_COUNT (sizeof plan_switches / sizeof *plan_switches)
 
 /* Limits of plans in addition to the sets: key and text of each. */
 static const struct plan_limit {
@@ -60,38 +71,75 @@ static const struct plan_limit {
 };
 #define PLAN_LIMIT_COUNT (sizeof plan_limits / sizeof *plan_limits)
 
-static uint32_t *set_of(ty_stack_plans *plans, const struct plan_set *set)
-{
-    return (uint32_t *)(void *)((char *)plans + set->offset);
-}
-
 static bool *limit_of(ty_stack_plans *plans, const struct plan_limit *limit)
 {
     return (bool *)(void *)((char *)plans + limit->offset);
 }
 
+/* The members of a set, as in files. */
+static uint32_t members_of(const ty_stack_plans *plans, const struct plan_set *set)
+{
+    uint32_t members = 0;
+
+    if (set->axis != TY_AXIS_TP)
+        return plans->may.of[set->axis];
+    for (int k = 0; k < set->count; k++)
+        members |= (plans->may.of[set->axis + (ty_axis)k] >> TY_KIND_MORE & 1) << k;
+    return members;
+}
+
+/* The reverse. Pipelines need a schedule. */
+static void set_members(ty_stack_plans *plans, const struct plan_set *set, uint32_t members)
+{
+    if (set->axis == TY_AXIS_SCHEDULE)
+        plans->may.of[TY_AXIS_PP] =
+            members != 0 ? 1u << TY_KIND_ONE | 1u << TY_KIND_MORE : 1u << TY_KIND_ONE;
+    if (set->axis != TY_AXIS_TP)
+        plans->may.of[set->axis] = members;
+    for (int k = 0; set->axis == TY_AXIS_TP && k < set->count; k++)
+        plans->may.of[set->axis + (ty_axis)k] = 1u << TY_KIND_ONE | (members >> k & 1)
+                                                                        << TY_KIND_MORE;
+}
+
+static bool has_switch(const ty_stack_plans *plans, const struct plan_switch *of)
+{
+    return (plans->may.of[of->axis] & of->kinds) != 0;
+}
+
+static void put_names(ty_text *text, const char *(*name)(int), uint32_t members, int count)
+{
+    const char *between = "";
+
+    for (int n = 0; n < count; n++)
+        if ((members >> n & 1) != 0) {
+            ty_text_addf(text, "%s%s", between, name(n));
+            between = ", ";
+        }
+    if (members == 0)
+        ty_text_add(text, "none");
+}
+
 void ty_stack_plans_to_json(const ty_stack_plans *can, ty_json_writer *writer)
 {
-    ty_stack_plans plans = *can, all = ty_stack_all_plans();
-    bool is_all = plans.uneven_stages && plans.late_gradients && plans.priority;
+    ty_stack_plans plans = *can;
+    const ty_axis_sets all = ty_axis_sets_all();
+    bool is_all = memcmp(&plans.may, &all, sizeof all) == 0;
 
     for (size_t i = 0; i < PLAN_LIMIT_COUNT; i++)
         is_all = is_all && !*limit_of(&plans, &plan_limits[i]);
-    for (size_t i = 0; i < PLAN_SET_COUNT; i++)
-        is_all = is_all && *set_of(&plans, &plan_sets[i]) == *set_of(&all, &plan_sets[i]);
     if (is_all)
         return;
     ty_json_open(writer, "plans", '{');
     for (size_t i = 0; i < PLAN_SET_COUNT; i++) {
+        const uint32_t members = members_of(&plans, &plan_sets[i]);
         ty_json_open_flat(writer, plan_sets[i].key, '[');
         for (int n = 0; n < plan_sets[i].count; n++)
-            if (ty_stack_has(*set_of(&plans, &plan_sets[i]), n))
+            if ((members >> n & 1) != 0)
                 ty_json_put_string(writer, NULL, plan_sets[i].name(n));
         ty_json_close(writer, ']');
     }
-    ty_json_put_bool(writer, "uneven_stages", plans.uneven_stages);
-    ty_json_put_bool(writer, "late_gradients", plans.late_gradients);
-    ty_json_put_bool(writer, "priority", plans.priority);
+    for (size_t i = 0; i < PLAN_SWITCH_COUNT; i++)
+        ty_json_put_bool(writer, plan_switches[i].key, has_switch(&plans, &plan_switches[i]));
     for (size_t i = 0; i < PLAN_LIMIT_COUNT; i++)
         if (*limit_of(&plans, &plan_limits[i]))
             ty_json_put_bool(writer, plan_limits[i].key, true);
@@ -113,10 +161,9 @@ static ty_status read_set(const ty_json *object, const struct plan_set *set, uin
         TY_TRY(ty_json_as_string(item, &word, error));
         while (n < set->count && strcmp(set->name(n), word) != 0)
             n++;
-        if (n == set->count || ty_stack_has(found, n)) {
+        if (n == set->count || (found >> n & 1) != 0) {
             ty_text known = {0};
-            for (int k = 0; k < set->count; k++)
-                ty_text_addf(&known, "%s%s", k > 0 ? ", " : "", set->name(k));
+            put_names(&known, set->name, UINT32_MAX, set->count);
             status = ty_json_fail(item, error, "each at most once, of %s",
                                   known.data != NULL ? known.data : "what there is");
             ty_text_clear(&known);
@@ -134,15 +181,21 @@ ty_status ty_stack_plans_read(const ty_json *stack, ty_stack_plans *plans, ty_er
     const ty_json *said;
 
     TY_TRY(ty_json_member(stack, "plans", &said, error));
-    for (size_t i = 0; i < PLAN_SET_COUNT; i++)
-        if (ty_json_has(said, plan_sets[i].key))
-            TY_TRY(read_set(said, &plan_sets[i], set_of(plans, &plan_sets[i]), error));
-    if (ty_json_has(said, "uneven_stages"))
-        TY_TRY(ty_json_bool(said, "uneven_stages", &plans->uneven_stages, error));
-    if (ty_json_has(said, "late_gradients"))
-        TY_TRY(ty_json_bool(said, "late_gradients", &plans->late_gradients, error));
-    if (ty_json_has(said, "priority"))
-        TY_TRY(ty_json_bool(said, "priority", &plans->priority, error));
+    for (size_t i = 0; i < PLAN_SET_COUNT; i++) {
+        uint32_t members;
+        if (!ty_json_has(said, plan_sets[i].key))
+            continue;
+        TY_TRY(read_set(said, &plan_sets[i], &members, error));
+        set_members(plans, &plan_sets[i], members);
+    }
+    for (size_t i = 0; i < PLAN_SWITCH_COUNT; i++) {
+        const struct plan_switch *of = &plan_switches[i];
+        bool is_on;
+        if (!ty_json_has(said, of->key))
+            continue;
+        TY_TRY(ty_json_bool(said, of->key, &is_on, error));
+        plans->may.of[of->axis] = (plans->may.of[of->axis] & ~of->kinds) | (is_on ? of->kinds : 0);
+    }
     for (size_t i = 0; i < PLAN_LIMIT_COUNT; i++)
         if (ty_json_has(said, plan_limits[i].key))
             TY_TRY(ty_json_bool(said, plan_limits[i].key, limit_of(plans, &plan_limits[i]), error));
@@ -151,26 +204,7 @@ ty_status ty_stack_plans_read(const ty_json *stack, ty_stack_plans *plans, ty_er
 
 ty_stack_plans ty_stack_all_plans(void)
 {
-    return (ty_stack_plans){.schedules = (1u << TY_SCHEDULE_COUNT) - 1,
-                            .compressions = (1u << TY_COMPRESSION_COUNT) - 1,
-                            .recomputes = (1u << TY_RECOMPUTE_COUNT) - 1,
-                            .zero_levels = (1u << 4) - 1,
-                            .parallelism = (1u << TY_PARALLELISM_COUNT) - 1,
-                            .uneven_stages = true,
-                            .late_gradients = true,
-                            .priority = true};
-}
-
-/* "gpipe, 1f1b". */
-static void put_set(ty_text *text, uint32_t set, const struct plan_set *of)
-{
-    const char *between = "";
-
-    for (int n = 0; n < of->count; n++)
-        if (ty_stack_has(set, n)) {
-            ty_text_addf(text, "%s%s", between, of->name(n));
-            between = ", ";
-        }
+    return (ty_stack_plans){.may = ty_axis_sets_all()};
 }
 
 void ty_stack_plans_text(const ty_stack_plans *can, ty_text *text)
@@ -178,16 +212,14 @@ void ty_stack_plans_text(const ty_stack_plans *can, ty_text *text)
     ty_stack_plans plans = *can;
 
     for (size_t i = 0; i < PLAN_SET_COUNT; i++) {
-        const uint32_t set = *set_of(&plans, &plan_sets[i]);
         ty_text_addf(text, "%s%s ", i > 0 ? "; " : "", plan_sets[i].words);
-        put_set(text, set, &plan_sets[i]);
-        if (set == 0)
-            ty_text_add(text, "none");
+        put_names(text, plan_sets[i].name, members_of(&plans, &plan_sets[i]), plan_sets[i].count);
     }
-    ty_text_addf(text, "; stages %s; gradients %s%s",
-                 plans.uneven_stages ? "with replicas of their own" : "with equal replicas",
-                 plans.late_gradients ? "may be late" : "never late",
-                 plans.priority ? ", front layers' first where asked for" : "");
+    ty_text_addf(
+        text, "; stages %s; gradients %s%s",
+        has_switch(can, &plan_switches[0]) ? "with replicas of their own" : "with equal replicas",
+        has_switch(can, &plan_switches[1]) ? "may be late" : "never late",
+        has_switch(can, &plan_switches[2]) ? ", those of the first layers earlier on request" : "");
     for (size_t i = 0; i < PLAN_LIMIT_COUNT; i++)
         if (*limit_of(&plans, &plan_limits[i]))
             ty_text_addf(text, "; %s", plan_limits[i].words);
@@ -252,81 +284,76 @@ ty_status ty_stack_stages_check(const ty_stack_plans *plans, const ty_workload *
 
 uint32_t ty_stack_recomputes(const ty_stack_plans *plans, bool is_dense)
 {
-    return plans->elementwise_of_experts && is_dense
-               ? plans->recomputes & ~(1u << TY_RECOMPUTE_ELEMENTWISE)
-               : plans->recomputes;
+    const uint32_t all = plans->may.of[TY_AXIS_RECOMPUTE];
+
+    return plans->elementwise_of_experts && is_dense ? all & ~(1u << TY_RECOMPUTE_ELEMENTWISE)
+                                                     : all;
 }
 
-ty_status ty_stack_plans_check(const char *whose, const ty_stack_plans *plans,
-                               const ty_stack_use *use, ty_error *error)
+/* Whether blocks per recomputed segment divide those of equal stages. */
+static ty_status check_segments(const char *whose, const ty_pins *pins, const ty_workload *workload,
+                                ty_error *error)
 {
-    ty_stack_plans can = *plans;
-    /* In the order of plan_sets; -1: unused. */
-    const int used[PLAN_SET_COUNT] = {use->stages > 1 ? use->schedule : -1, use->compression,
-                                      use->recompute, use->zero};
-    const uint64_t parts = use->parts > 1 ? use->parts : 1;
-    ty_status status = TY_OK;
+    const ty_plan_dimensions *d = &pins->dimensions;
+    const uint32_t segment = d->recompute_blocks;
+    const uint32_t *starts;
+    uint32_t head, blocks;
+    uint64_t parts = ty_pins_stages(pins);
 
-    for (int k = 0; k < TY_PARALLELISM_COUNT; k++)
-        if (use->sizes[k] > 1 && !ty_stack_has(can.parallelism, k))
-            return ty_fail(error, TY_EINVAL, "%s has no %s parallelism; found %u", whose,
-                           parallelism_name(k), use->sizes[k]);
-    if (use->stages > 1 && can.schedules == 0)
-        return ty_fail(error, TY_EINVAL, "%s has no pipelines; found %u stages", whose,
-                       use->stages);
-    if (use->is_uneven && !can.uneven_stages)
-        return ty_fail(error, TY_EINVAL,
-                       "%s has as many replicas of one stage as of another; found different "
-                       "numbers",
-                       whose);
-    if (use->staleness > 0 && !can.late_gradients)
-        return ty_fail(error, TY_EINVAL,
-                       "%s waits for the gradients of every step; found staleness %u", whose,
-                       use->staleness);
-    if (use->has_priority && !can.priority)
-        return ty_fail(error, TY_EINVAL,
-                       "%s exchanges buckets as backward finishes them, and its next step begins "
-                       "after all updates; found a priority",
-                       whose);
-    if (use->shares_key_heads && can.whole_key_heads)
+    if (d->virtual_stages > 1) {
+        parts = parts > 1 ? parts : 2;
+        parts *= ty_is_pinned(pins, TY_AXIS(PP)) ? d->virtual_stages : 1;
+    }
+    if (parts == 0 || ty_is_pinned(pins, TY_AXIS(LAYERS))) /* these are checked one by one */
+        parts = 1;
+    if (!ty_is_pinned(pins, TY_AXIS(RECOMPUTE)) || d->recompute != TY_RECOMPUTE_FULL ||
+        segment == 1)
+        return TY_OK;
+    blocks = ty_workload_blocks(workload, &starts, &head);
+    blocks -= head != TY_NO_LAYER;
+    if (blocks % (parts * (segment > 0 ? segment : 1)) == 0)
+        return TY_OK;
+    return ty_fail(error, TY_EINVAL,
+                   "%s makes as many blocks again at a time as divide those of every stage; found "
+                   "%u blocks, %" PRIu64 " of such stages, and %u%s",
+                   whose, blocks, parts, segment, segment == 0 ? " (a stage)" : "");
+}
+
+ty_status ty_stack_plans_check(const char *whose, const ty_stack_plans *plans, const ty_pins *pins,
+                               const ty_workload *workload, bool is_fp16, ty_error *error)
+{
+    const ty_plan_dimensions *d = &pins->dimensions;
+    ty_axis_sets may = plans->may;
+
+    if (ty_pins_stages(pins) < 2) /* any schedule will do */
+        may.of[TY_AXIS_SCHEDULE] |=
+            pins->dimensions.virtual_stages > 1 ? 0 : ty_axis_sets_all().of[TY_AXIS_SCHEDULE];
+
+    if (plans->whole_key_heads && ty_tensor_shares_key_heads(workload, d->tensor_parallel))
         return ty_fail(
             error, TY_EINVAL,
             "%s has tensor-parallel ranks with heads of keys and values of their own; found %u "
             "ranks, more than there are heads",
-            whose, use->sizes[TY_TENSOR_PARALLEL]);
-    if (can.experts_along_sequences && use->has_experts && use->sizes[TY_TENSOR_PARALLEL] > 1 &&
-        use->sequence_parallel == 0)
+            whose, d->tensor_parallel);
+    if (plans->experts_along_sequences && d->tensor_parallel > 1 &&
+        ty_is_pinned(pins, TY_AXIS(SP)) && !d->sequence_parallel &&
+        ty_workload_has_experts(workload))
         return ty_fail(
             error, TY_EINVAL,
             "%s has sequence parallelism if models with experts have tensor parallelism; found "
             "%u tensor-parallel ranks without it",
-            whose, use->sizes[TY_TENSOR_PARALLEL]);
-    if (can.experts_without_fp16 && use->is_fp16 && use->sizes[TY_EXPERT_PARALLEL] > 1)
+            whose, d->tensor_parallel);
+    if (plans->experts_without_fp16 && is_fp16 && d->expert_parallel > 1)
         return ty_fail(error, TY_EINVAL, "%s has no expert parallelism in fp16; found %u", whose,
-                       use->sizes[TY_EXPERT_PARALLEL]);
-    if (can.whole_segments && use->recompute == TY_RECOMPUTE_FULL && use->blocks > 0 &&
-        use->blocks % (parts * (use->segment > 0 ? use->segment : 1)) != 0 && use->segment != 1)
-        return ty_fail(error, TY_EINVAL,
-                       "%s makes as many blocks again at a time as divide those of every stage; "
-                       "found %u blocks, %" PRIu64 " of such stages, and %u%s",
-                       whose, use->blocks, parts, use->segment,
-                       use->segment == 0 ? " (a stage)" : "");
-    can.recomputes = ty_stack_recomputes(plans, use->is_dense);
-    for (size_t i = 0; status == TY_OK && i + 1 < PLAN_SET_COUNT; i++) {
-        const uint32_t set = *set_of(&can, &plan_sets[i]);
-        ty_text text = {0};
-        if (used[i] < 0 || used[i] >= plan_sets[i].count || ty_stack_has(set, used[i]))
-            continue;
-        put_set(&text, set, &plan_sets[i]);
-        status = ty_fail(error, TY_EINVAL, "%s: found %s %s, but its %s are %s", whose,
-                         plan_sets[i].one, plan_sets[i].name(used[i]), plan_sets[i].words,
-                         text.data != NULL ? text.data : "none");
-        ty_text_clear(&text);
-    }
-    return status;
+                       d->expert_parallel);
+    if (plans->whole_segments)
+        TY_TRY(check_segments(whose, pins, workload, error));
+    may.of[TY_AXIS_RECOMPUTE] = ty_stack_recomputes(plans, ty_workload_is_dense(workload));
+    return ty_axis_sets_check(&may, whose, pins, error);
 }
 
-ty_status ty_stack_check(const ty_stack *stack, const ty_stack_use *use, ty_error *error)
+ty_status ty_stack_check(const ty_stack *stack, const ty_pins *pins, const ty_workload *workload,
+                         bool is_fp16, ty_error *error)
 {
     ty_text whose = {0};
     ty_status status;
@@ -334,7 +361,7 @@ ty_status ty_stack_check(const ty_stack *stack, const ty_stack_use *use, ty_erro
     ty_text_addf(&whose, "stack %s", stack->name);
     status = ty_text_check(&whose, error);
     if (status == TY_OK)
-        status = ty_stack_plans_check(whose.data, &stack->plans, use, error);
+        status = ty_stack_plans_check(whose.data, &stack->plans, pins, workload, is_fp16, error);
     ty_text_clear(&whose);
     return status;
 }

@@ -83,6 +83,16 @@ typedef struct search_question {
     ty_network_cache *networks; /* of the cluster */
 } search_question;
 
+/** Whether the stack has plans with that kind of value. */
+static inline bool stack_may(const search_question *q, ty_axis axis, uint32_t kind)
+{
+    return ty_axis_may(&q->stack->plans.may, axis, kind);
+}
+static inline bool ty_has_recompute(const search_question *q, ty_recompute recompute)
+{
+    return (q->recomputes >> recompute & 1) != 0;
+}
+
 /**
  * Borrows its inputs; ty_search_question_clear frees what it adds.
  * @return TY_EINVAL for an invalid question, with the nearest valid one
@@ -116,8 +126,6 @@ void ty_device_sets_free(device_set *sets, uint32_t count);
 /** Lower bound of the step time on a set in seconds: its products at the devices' peaks. */
 double ty_device_set_bound_s(const search_question *question, const device_set *set);
 
-/** default_stack.c: the pins as ty_stack_check reads them. */
-ty_stack_use ty_stack_use_of(const ty_workload *workload, const ty_pins *pins);
 /** Ranks of a stage replica by dimensions: TP x CP x EP. */
 uint32_t ty_dimensions_width(const ty_plan_dimensions *dimensions);
 /** Whether a stage reduces gradients: among its replicas, or among ranks with the same weights. */

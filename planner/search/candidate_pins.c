@@ -133,7 +133,7 @@ static void pin_gradients(const search_question *q, const candidate *c, ty_pins 
     if (c->has_dense_embeddings)
         ty_pin(pins, TY_AXIS_EMBEDDINGS, TY_EMBEDDINGS_DENSE);
     else if (!sends_rows && ty_may_have_rows(q->pins) && (c->has_rows || !c->is_judged) &&
-             ty_stack_has(q->stack->plans.compressions, TY_COMPRESSION_ROWS) &&
+             stack_may(q, TY_AXIS_COMPRESSION, TY_COMPRESSION_ROWS) &&
              ty_rows_possible(q, NULL) == TY_OK)
         ty_pin(pins, TY_AXIS_EMBEDDINGS, TY_EMBEDDINGS_SHORTER);
     ty_pin(pins, TY_AXIS_BUCKET, c->has_fitted_buckets ? 0 : c->bucket_bytes);

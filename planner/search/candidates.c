@@ -231,7 +231,7 @@ static bool suits_schedule(const search_question *q, const candidate *c, ty_sche
         if (ty_schedule_check(schedule, &use) != TY_SCHEDULE_SUITS)
             return false;
     }
-    if (stages > 1 && !ty_stack_has(q->stack->plans.schedules, (int)schedule))
+    if (stages > 1 && !stack_may(q, TY_AXIS_SCHEDULE, schedule))
         return false;
     return q->pins->staleness == 0 || (q->dimensions.zero == 0 && has_replicas(c->division));
 }
@@ -348,7 +348,7 @@ static ty_status enumerate_size(enumeration *e, uint32_t micro_batches)
     most = most < q->stage_replica_count ? most : q->stage_replica_count;
     if (most > TY_MAX_STAGES / virtual_stages)
         most = TY_MAX_STAGES / virtual_stages;
-    if (ty_workload_whole_reason(q->workload) != NULL || q->stack->plans.schedules == 0)
+    if (ty_workload_whole_reason(q->workload) != NULL || !stack_may(q, TY_AXIS_PP, TY_KIND_MORE))
         most = 1;
     for (uint32_t pipeline_size = virtual_stages > 1 ? 2 : 1; pipeline_size <= most;
          pipeline_size++) {
@@ -370,8 +370,8 @@ ty_status ty_candidates_enumerate(const search_question *q, candidate_list *list
     if (list->divisions == NULL)
         list->divisions = ty_arena_new();
     TY_CHECK(ty_check_memory(list->divisions != NULL, error), status, done);
-    if (!ty_stack_has(q->stack->plans.zero_levels, (int)q->dimensions.zero) ||
-        !ty_stack_has(q->recomputes, (int)q->dimensions.recompute))
+    if (!stack_may(q, TY_AXIS_ZERO, q->dimensions.zero) ||
+        !ty_has_recompute(q, q->dimensions.recompute))
         goto done;
     for (uint32_t m = 1; m > 0; m = ty_next_divisor(q->global_batch, m)) {
         list->is_cut_short = list->count > 0 && ty_search_must_stop(q);

@@ -75,8 +75,8 @@ static ty_status read_row(const ty_json *row, const ty_workload *workload,
 
 /* The first stack of a row that can run the question; NULL: none. @param why [out] the reason of
  * the first that cannot, if none could before */
-static ty_status first_of(const ty_json *stacks, const ty_stack_use *use, ty_stack **out,
-                          ty_error *why, ty_error *error)
+static ty_status first_of(const ty_json *stacks, const ty_workload *workload, const ty_pins *pins,
+                          ty_stack **out, ty_error *why, ty_error *error)
 {
     for (size_t i = 0; i < ty_json_size(stacks); i++) {
         const char *name;
@@ -84,7 +84,9 @@ static ty_status first_of(const ty_json *stacks, const ty_stack_use *use, ty_sta
         ty_error refusal = {0};
         TY_TRY(ty_json_as_string(ty_json_at(stacks, i), &name, error));
         TY_TRY(ty_stack_open(name, &stack, error));
-        if (use == NULL || ty_stack_check(stack, use, &refusal) == TY_OK) {
+        if (pins == NULL ||
+            ty_stack_check(stack, pins, workload, workload->precision == TY_PRECISION_FP16,
+                           &refusal) == TY_OK) {
             *out = stack;
             break;
         }
@@ -96,7 +98,7 @@ static ty_status first_of(const ty_json *stacks, const ty_stack_use *use, ty_sta
 }
 
 static ty_status look_up(const ty_workload *workload, const ty_cluster *cluster,
-                         const ty_stack_use *use, ty_stack **out, ty_error *why, ty_error *error)
+                         const ty_pins *pins, ty_stack **out, ty_error *why, ty_error *error)
 {
     ty_json_document *document = NULL;
     const ty_json *rows, *stacks, *root;
@@ -115,7 +117,7 @@ static ty_status look_up(const ty_workload *workload, const ty_cluster *cluster,
         TY_CHECK(read_row(ty_json_at(rows, r), workload, cluster, &is_about, &stacks, error),
                  status, done);
         if (is_about)
-            TY_CHECK(first_of(stacks, use, out, why, error), status, done);
+            TY_CHECK(first_of(stacks, workload, pins, out, why, error), status, done);
     }
     status = ty_json_end(root, error);
 done:
@@ -124,7 +126,7 @@ done:
     return status;
 }
 
-/* ---- Options as a use ---------------------------------------------------------------------- */
+/* ---- The stack ---------------------------------------------------------------------- */
 
 bool ty_trains_in_fp16(const ty_workload *workload, const ty_cluster *cluster, uint32_t device)
 {
@@ -135,44 +137,6 @@ bool ty_trains_in_fp16(const ty_workload *workload, const ty_cluster *cluster, u
     return cluster != NULL &&
            ty_communicator_of(cluster, &device, 1, &communicator, NULL) == TY_OK &&
            communicator.generation == TY_VOLTA;
-}
-
-ty_stack_use ty_stack_use_of(const ty_workload *workload, const ty_pins *o)
-{
-    const ty_plan_dimensions *d = &o->dimensions;
-    const bool is_interleaved = d->virtual_stages > 1;
-    ty_stack_use use = {
-        .sizes = {d->tensor_parallel, d->context_parallel, d->expert_parallel},
-        .stages = is_interleaved && o->pipeline_stages < 2 ? 2 : o->pipeline_stages,
-        .schedule = is_interleaved                       ? (int)ty_schedule_default(true)
-                    : ty_is_pinned(o, TY_AXIS(SCHEDULE)) ? (int)o->schedule
-                                                         : -1,
-        .compression = ty_is_pinned(o, TY_AXIS(COMPRESSION)) ? (int)o->compression.kind : -1,
-        .recompute = ty_is_pinned(o, TY_AXIS(RECOMPUTE)) ? (int)d->recompute : -1,
-        .zero = ty_is_pinned(o, TY_AXIS(ZERO)) ? (int)d->zero : -1,
-        .staleness = o->staleness,
-        .has_priority = o->priority != TY_PRIORITY_NONE,
-        .shares_key_heads = ty_tensor_shares_key_heads(workload, d->tensor_parallel),
-        .is_dense = ty_workload_is_dense(workload),
-        .has_experts = ty_workload_has_experts(workload),
-        .is_fp16 = workload->precision == TY_PRECISION_FP16,
-        .sequence_parallel = ty_is_pinned(o, TY_AXIS(SP)) ? (int)d->sequence_parallel : -1,
-        .segment = d->recompute_blocks};
-    const uint32_t *starts;
-    uint32_t head;
-
-    use.blocks = ty_workload_blocks(workload, &starts, &head);
-    use.blocks -= head != TY_NO_LAYER;
-    if (ty_is_pinned(o, TY_AXIS(LAYERS)) && !ty_is_pinned(o, TY_AXIS(PP)))
-        use.stages = at_least_one(o->layers.count / at_least_one(d->virtual_stages));
-    if (ty_is_pinned(o, TY_AXIS(REPLICAS)))
-        use.stages = o->replicas.count;
-    for (uint32_t s = 1; s < o->replicas.count; s++)
-        use.is_uneven = use.is_uneven || o->replicas.numbers[s] != o->replicas.numbers[0];
-    if (!ty_is_pinned(o, TY_AXIS(LAYERS))) /* their stages are checked one by one */
-        use.parts =
-            use.stages * (is_interleaved && ty_is_pinned(o, TY_AXIS(PP)) ? d->virtual_stages : 1);
-    return use;
 }
 
 /* Why only the worker can run it; NULL: others can. */
@@ -194,16 +158,14 @@ ty_status ty_stack_open_default(const ty_workload *workload, const ty_cluster *c
 {
     const char *reason = reason_for_worker(profile, options);
     ty_stack *stack = NULL;
-    ty_stack_use use;
     ty_error why = {0};
     ty_status status = TY_OK;
 
-    if (options != NULL)
-        use = ty_stack_use_of(workload, &options->pins);
     if (kind_of(workload) == NULL)
         reason = NULL;
     else if (reason == NULL)
-        status = look_up(workload, cluster, options != NULL ? &use : NULL, &stack, &why, error);
+        status = look_up(workload, cluster, options != NULL ? &options->pins : NULL, &stack, &why,
+                         error);
     if (status == TY_OK && stack == NULL)
         status = ty_stack_open(TY_WORKER_STACK, &stack, error);
     if (status == TY_OK && why.status != TY_OK)

@@ -120,11 +120,10 @@ static bool is_on_cores(const search_question *q)
 static bool is_wanted(const search_question *q, const ty_plan_dimensions *d)
 {
     const ty_pins *o = q->pins;
-    const ty_stack_plans *can = &q->stack->plans;
 
-    if ((d->tensor_parallel > 1 && !ty_stack_has(can->parallelism, TY_TENSOR_PARALLEL)) ||
-        !ty_stack_has(can->zero_levels, (int)d->zero) ||
-        !ty_stack_has(q->recomputes, (int)d->recompute) || !ty_may_send_rows(q, d))
+    if ((d->tensor_parallel > 1 && !stack_may(q, TY_AXIS_TP, TY_KIND_MORE)) ||
+        !stack_may(q, TY_AXIS_ZERO, d->zero) || !ty_has_recompute(q, d->recompute) ||
+        !ty_may_send_rows(q, d))
         return false;
     return ty_pins_suit(o, TY_AXES_OF_DIMENSIONS & ~TY_AXIS(TP), d) &&
            (!ty_is_pinned(o, TY_AXIS(TP)) ||
@@ -151,7 +150,7 @@ uint32_t ty_dimensions_of_tensor_parallel(const search_question *q,
     const uint32_t widest = smallest_host(q);
     uint32_t count = 0;
 
-    if (!is_on_cores(q) || !ty_stack_has(q->stack->plans.parallelism, TY_TENSOR_PARALLEL) ||
+    if (!is_on_cores(q) || !stack_may(q, TY_AXIS_TP, TY_KIND_MORE) ||
         ty_workload_whole_reason(q->workload) != NULL)
         return 0;
     for (uint32_t ranks = 2; ranks <= widest; ranks++)
@@ -169,7 +168,7 @@ uint32_t ty_dimensions_of_tables(const search_question *q,
     const uint64_t both = TY_AXIS(EP) | TY_AXIS(TABLES);
     uint32_t count = 0;
 
-    if (!ty_stack_has(q->stack->plans.parallelism, TY_EXPERT_PARALLEL) || q->pins->servers > 0 ||
+    if (!stack_may(q, TY_AXIS_EP, TY_KIND_MORE) || q->pins->servers > 0 ||
         q->pins->priority == TY_PRIORITY_FRONT || q->pins->fit_buckets ||
         (q->pins->axes & both) == both) /* the request itself */
         return 0;
@@ -194,8 +193,7 @@ uint32_t ty_dimensions_of_accelerators(const search_question *q,
     static const ty_recompute recomputes[] = {TY_RECOMPUTE_NONE, TY_RECOMPUTE_SELECTIVE,
                                               TY_RECOMPUTE_FULL};
     const uint32_t widest = smallest_host(q), most_experts = 64;
-    const uint32_t zero =
-        ty_stack_has(q->stack->plans.zero_levels, 1) && q->pins->staleness == 0 ? 1 : 0;
+    const uint32_t zero = stack_may(q, TY_AXIS_ZERO, 1) && q->pins->staleness == 0 ? 1 : 0;
     uint32_t count = 0;
 
     if (is_on_cores(q) || ty_workload_whole_reason(q->workload) != NULL)
@@ -210,7 +208,7 @@ uint32_t ty_dimensions_of_accelerators(const search_question *q,
                 /* Expert parallelism may span hosts. */
                 if (tensor * expert == 1 ||
                     (expert > 1 &&
-                     (!ty_stack_has(q->stack->plans.parallelism, TY_EXPERT_PARALLEL) ||
+                     (!stack_may(q, TY_AXIS_EP, TY_KIND_MORE) ||
                       q->device_count % (tensor * expert) != 0 ||
                       ty_stack_expert_check(&q->stack->plans, q->workload, expert,
                                             (int)TY_TABLES_WHOLE, q->is_fp16, NULL) != TY_OK)))

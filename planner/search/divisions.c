@@ -293,8 +293,8 @@ ty_status ty_divisions_propose(quick_costs *costs, uint32_t stages, ty_arena *ar
     /* Stages may have different numbers of replicas if there are granules. */
     const uint32_t granule = granule_of(q->stage_replica_count);
     if (virtual_stages_of(q) == 1 && (stages == 1 || q->has_fixed_replicas ||
-                                      (q->stack->plans.uneven_stages && granule > 0 &&
-                                       stages <= q->stage_replica_count / granule)))
+                                      (stack_may(q, TY_AXIS_REPLICAS, TY_KIND_UNEQUAL) &&
+                                       granule > 0 && stages <= q->stage_replica_count / granule)))
         status = propose(costs, stages,
                          q->has_fixed_replicas ? q->fixed_replicas
                          : stages == 1         ? replicas

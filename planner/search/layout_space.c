@@ -112,9 +112,9 @@ bool ty_layout_allows_parallelism(const layout_space *s, const ty_plan_dimension
     const uint32_t expert = d->expert_parallel, ranks = tensor * context * expert;
     const bool may_sum = q->workload->local_steps <= 1; /* in every step */
 
-    if ((tensor > 1 && !ty_stack_has(q->stack->plans.parallelism, TY_TENSOR_PARALLEL)) ||
-        (context > 1 && !ty_stack_has(q->stack->plans.parallelism, TY_CONTEXT_PARALLEL)) ||
-        (expert > 1 && !ty_stack_has(q->stack->plans.parallelism, TY_EXPERT_PARALLEL)))
+    if ((tensor > 1 && !stack_may(q, TY_AXIS_TP, TY_KIND_MORE)) ||
+        (context > 1 && !stack_may(q, TY_AXIS_CP, TY_KIND_MORE)) ||
+        (expert > 1 && !stack_may(q, TY_AXIS_EP, TY_KIND_MORE)))
         return false;
     if (!ty_pins_suit(q->pins, TY_AXES_OF_RANKS | TY_AXIS(SP), d))
         return false;
@@ -140,7 +140,7 @@ bool ty_layout_allows_grid(const layout_space *s, uint32_t ranks, uint32_t pipel
 
     if (pipeline_size > s->block_count || pipeline_size > TY_MAX_STAGES ||
         stage_replicas % pipeline_size != 0 ||
-        (pipeline_size > 1 && q->stack->plans.schedules == 0))
+        (pipeline_size > 1 && !stack_may(q, TY_AXIS_PP, TY_KIND_MORE)))
         return false;
     if (ty_is_pinned(q->pins, TY_AXIS(PP)) && q->pins->pipeline_stages != pipeline_size)
         return false;
@@ -163,7 +163,7 @@ bool ty_layout_allows_recompute(const layout_space *s, ty_recompute recompute, u
 {
     const ty_pins *o = s->q->pins;
 
-    if (!ty_stack_has(s->q->recomputes, (int)recompute))
+    if (!ty_has_recompute(s->q, recompute))
         return false;
     if (ty_is_pinned(o, TY_AXIS(RECOMPUTE)))
         return recompute == o->dimensions.recompute && blocks == o->dimensions.recompute_blocks;
@@ -204,7 +204,7 @@ bool ty_layout_allows_schedule(const layout_space *s, const layout *l, uint32_t 
                                      ty_recompute_has_segments(l->dimensions.recompute)};
 
     if (!ty_pins_suit(o, TY_AXIS(VPP), &l->dimensions) ||
-        (l->pipeline_size > 1 && !ty_stack_has(s->q->stack->plans.schedules, (int)l->schedule)))
+        (l->pipeline_size > 1 && !stack_may(s->q, TY_AXIS_SCHEDULE, l->schedule)))
         return false;
     if ((s->q->most_virtual_stages > 0 && virtual_stages > s->q->most_virtual_stages) ||
         !suits_segments(s, l))
@@ -232,7 +232,7 @@ bool ty_layout_allows_zero(const layout_space *s, const layout *l, uint32_t zero
     const ty_pins *o = s->q->pins;
     const bool is_exchanged = ty_dimensions_exchange(&l->dimensions, l->replicas);
 
-    if ((zero > 0 && o->fit_buckets) || !ty_stack_has(s->q->stack->plans.zero_levels, (int)zero))
+    if ((zero > 0 && o->fit_buckets) || !stack_may(s->q, TY_AXIS_ZERO, zero))
         return false;
     if (ty_is_pinned(o, TY_AXIS(ZERO)) ? zero != o->dimensions.zero : zero > 0 && !is_exchanged)
         return false;

@@ -3,32 +3,38 @@
 
 #include <string.h>
 
-/* Whether the stack can run the plan. */
+/* Whether the stack can run the plan: its values, stage by stage, and bucket by bucket. */
 static ty_status check_plan(const ty_stack *stack, const ty_plan *plan, ty_error *error)
 {
-    ty_stack_use use = {
-        .sizes = {plan->tensor_parallel, plan->context_parallel, plan->expert_parallel},
-        .stages = plan->stage_count,
-        .schedule = (int)plan->schedule,
-        .compression = -1,
-        .zero = (int)plan->zero,
-        .staleness = plan->staleness,
-        .has_priority = plan->exchange_order != NULL,
-        .shares_key_heads = ty_tensor_shares_key_heads(plan->workload, plan->tensor_parallel),
-        .is_dense = ty_workload_is_dense(plan->workload),
-        .has_experts = ty_workload_has_experts(plan->workload),
-        .is_fp16 =
-            ty_trains_in_fp16(plan->workload, plan->cluster, ty_plan_device_of_replica(plan, 0)),
-        .segment = 1, /* of every stage, below */
-        .sequence_parallel = plan->sequence_parallel};
+    const bool is_fp16 =
+        ty_trains_in_fp16(plan->workload, plan->cluster, ty_plan_device_of_replica(plan, 0));
     uint32_t *first_layers = ty_alloc(plan->stage_count, sizeof *first_layers);
-    ty_status status = first_layers != NULL ? TY_OK : ty_fail(error, TY_ENOMEM, "out of memory");
+    ty_pins pins = {0};
+    ty_status status = ty_check_memory(first_layers != NULL, error);
 
+    ty_pin(&pins, TY_AXIS_PP, plan->stage_count);
+    ty_pin(&pins, TY_AXIS_SCHEDULE, plan->schedule);
+    ty_pin(&pins, TY_AXIS_TP, plan->tensor_parallel);
+    ty_pin(&pins, TY_AXIS_CP, plan->context_parallel);
+    ty_pin(&pins, TY_AXIS_EP, plan->expert_parallel);
+    ty_pin(&pins, TY_AXIS_SP, plan->sequence_parallel);
+    ty_pin(&pins, TY_AXIS_ZERO, plan->zero);
+    ty_pin(&pins, TY_AXIS_STALENESS, plan->staleness);
+    ty_pin(&pins, TY_AXIS_PRIORITY,
+           plan->exchange_order != NULL ? TY_PRIORITY_FRONT : TY_PRIORITY_NONE);
     for (uint32_t s = 0; status == TY_OK && s < plan->stage_count; s++) {
-        use.is_uneven = use.is_uneven || plan->stages[s].replicas != plan->stages[0].replicas;
-        use.recompute = (int)plan->stages[s].recompute;
-        first_layers[s] = plan->stages[s].first_layer;
-        status = ty_stack_check(stack, &use, error);
+        ty_pins stage = pins;
+        ty_pin(&stage, TY_AXIS_RECOMPUTE, plan->stages[s].recompute);
+        stage.dimensions.recompute_blocks = 1; /* of every stage, below */
+        if (plan->stages[s].replicas != plan->stages[0].replicas &&
+            !ty_axis_may(&stack->plans.may, TY_AXIS_REPLICAS, TY_KIND_UNEQUAL))
+            status = ty_fail(error, TY_EINVAL,
+                             "stack %s has stages with equal replicas; found %u and %u",
+                             stack->name, plan->stages[0].replicas, plan->stages[s].replicas);
+        else
+            status = ty_stack_check(stack, &stage, plan->workload, is_fp16, error);
+        if (status == TY_OK)
+            first_layers[s] = plan->stages[s].first_layer;
     }
     if (status == TY_OK)
         status =
@@ -36,8 +42,8 @@ static ty_status check_plan(const ty_stack *stack, const ty_plan *plan, ty_error
                                   plan->stages[0].recompute == TY_RECOMPUTE_FULL,
                                   plan->stages[0].recompute_blocks, error);
     for (uint32_t b = 0; status == TY_OK && b < plan->bucket_count; b++) {
-        use.compression = (int)plan->buckets[b].compression.kind;
-        status = ty_stack_check(stack, &use, error);
+        ty_pin(&pins, TY_AXIS_COMPRESSION, plan->buckets[b].compression.kind);
+        status = ty_stack_check(stack, &pins, plan->workload, is_fp16, error);
     }
     ty_free(first_layers);
     return status;

@@ -177,11 +177,9 @@ ty_compression ty_proposed_compression(const ty_pins *pins, ty_compression_kind 
 
 bool ty_may_compress(const search_question *q, ty_compression_kind kind)
 {
-    const ty_stack_plans *can = &q->stack->plans;
-
-    return ty_stack_has(can->compressions, (int)kind) &&
+    return stack_may(q, TY_AXIS_COMPRESSION, kind) &&
            (kind == TY_COMPRESSION_NONE || ty_is_pinned(q->pins, TY_AXIS(COMPRESSION)) ||
-            q->options->allow_lossy || !can->compression_on_request);
+            q->options->allow_lossy || !q->stack->plans.compression_on_request);
 }
 
 static ty_status check_compression(const search_question *q, ty_error *error)
@@ -212,7 +210,7 @@ static ty_status check_compression(const search_question *q, ty_error *error)
         return ty_fail(error, TY_EINVAL,
                        "embeddings: compression rows says already how they travel");
     if (o->embeddings == TY_EMBEDDINGS_SHORTER &&
-        !ty_stack_has(q->stack->plans.compressions, TY_COMPRESSION_ROWS))
+        !stack_may(q, TY_AXIS_COMPRESSION, TY_COMPRESSION_ROWS))
         return ty_fail(error, TY_EINVAL, "embeddings: stack %s sends none as rows", q->stack->name);
     return ty_asks_for_rows(o) || o->embeddings == TY_EMBEDDINGS_SHORTER
                ? ty_rows_possible(q, error)
@@ -738,7 +736,6 @@ ty_status ty_search_question_make(const ty_workload *workload, const ty_cluster 
                                   search_question *q, ty_error *error)
 {
     ty_status status = TY_OK;
-    ty_stack_use use;
 
     *q = (search_question){.workload = workload,
                            .cluster = cluster,
@@ -778,10 +775,8 @@ ty_status ty_search_question_make(const ty_workload *workload, const ty_cluster 
         status, failed);
     q->is_fp16 = ty_trains_in_fp16(workload, cluster, q->sets[0].devices[0]);
     TY_CHECK(ty_search_question_use(q, &q->sets[0], error), status, failed);
-    use = ty_stack_use_of(workload, q->pins);
-    q->recomputes = ty_stack_recomputes(&q->stack->plans, use.is_dense);
-    use.is_fp16 = q->is_fp16;
-    TY_CHECK(ty_stack_check(q->stack, &use, error), status, failed);
+    q->recomputes = ty_stack_recomputes(&q->stack->plans, ty_workload_is_dense(workload));
+    TY_CHECK(ty_stack_check(q->stack, q->pins, workload, q->is_fp16, error), status, failed);
     TY_CHECK(check_layers(q, error), status, failed);
     TY_CHECK(check_compression(q, error), status, failed);
     TY_CHECK(check_tables(q, error), status, failed);

@@ -152,7 +152,7 @@ ty_status ty_choose_rows(ty_plan *plan, ty_network_cache *networks, const ty_pin
                     .pins = pins};
     ty_status status = TY_OK;
 
-    if (!ty_stack_has(plan->stack->plans.compressions, TY_COMPRESSION_ROWS))
+    if (!ty_axis_may(&plan->stack->plans.may, TY_AXIS_COMPRESSION, TY_COMPRESSION_ROWS))
         return TY_OK;
     for (uint32_t b = 0; b < plan->bucket_count && status == TY_OK; b++)
         if (plan->buckets[b].tied_stage == TY_NO_STAGE &&

@@ -1,153 +1,88 @@
-/* Presets: each system's choices as restrictions of the search. */
+/* Presets: each system's choices as sets over the axes of the plan space. */
 #include "candidate.h"
 
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
-#define MIB ((uint64_t)1 << 20)
-#define ONE(member) (1u << (member)) /* as a set */
-
-/* How a system parallelizes the model. */
-typedef enum division_rule {
-    WHOLE,        /* data parallel: every device has all layers */
-    PIPELINES,    /* two or more stages, all with equal replicas */
-    ANY_DIVISION, /* any stages, any replicas, also one stage */
-    LAYOUTS       /* equal stages of blocks */
-} division_rule;
-
-/* A system's defaults, and its other values on explicit request. Values in none of the sets are
- * rejected. */
+/* The plans of a system: possible values, and those used unless the user requests others. Both
+ * are texts as of --fix, in which an axis has several values with | between them. */
 typedef struct preset {
     ty_system system;
-    division_rule division;
-    /* ---- Buckets. Other sizes than its own are rejected with the text `only_buckets`; NULL: any
-     * size. */
-    uint64_t bucket_bytes[3]; /* to choose from; 0: searched */
-    const char *only_buckets;
-    double cycles_s[4]; /* to choose from if the stack has a cycle; 0: none */
-    /* ---- Algorithms. */
-    int algorithms[2];     /* ty_algorithm to choose from, or -1: chosen for each bucket */
-    uint32_t can_exchange; /* set of ty_algorithm that may be requested */
-    /* ---- Plans. All of `compressions`, `zero_levels` and `recomputes` are tried only if the field
-     * below says so. */
-    ty_stack_plans plans;
-    bool has_servers; /* may be dedicated hosts */
-    int compression;  /* ty_compression_kind, or -1: proposed if it pays */
-    ty_recompute recompute;
+    /* Values that it can have in addition to those of COMMON and of ty_axis_sets_plain; *: all. */
+    const char *may;
+    /* Values that are tried for an open axis, one after another, the first axis in the outermost
+     * loop; an empty one leaves the axis open. Dimensions without values here are pinned to their
+     * plain ones. */
+    const char *tries;
+    uint64_t only;      /* axes that have no other values than those that are tried */
+    bool has_pipelines; /* tries all equal pipelines, the deepest first */
+    bool is_of_layouts; /* equal stages of blocks; dimensions are searched */
 } preset;
 
 /* Algorithms of NCCL and MPI. */
-#define LIBRARY (ONE(TY_AUTOMATIC) | ONE(TY_RING) | ONE(TY_TREE))
-#define BY_LIBRARY .algorithms = {-1, -1}, .can_exchange = LIBRARY
-/* No compression, no recomputation, no sharding. */
-#define PLAIN                                                                                      \
-    .compressions = ONE(TY_COMPRESSION_NONE), .recomputes = ONE(TY_RECOMPUTE_NONE),                \
-    .zero_levels = ONE(0)
-/* Frameworks whose users choose the recomputation. */
-#define ANY_RECOMPUTE ((1u << TY_RECOMPUTE_COUNT) - 1)
+#define LIBRARY "automatic|ring|tree"
+#define COMMON "cycle=,shard=,algorithm=" LIBRARY
+#define WHOLE "pp=1,compression=none" /* data parallel: every device has all layers */
 
 /* Sources of defaults: docs/guides/compare-systems.md. */
 static const preset presets[] = {
     {{"baidu-ring", "rings, one all-reduce a layer",
       "baidu-allreduce, 2017: tensors are not fused"},
-     .bucket_bytes = {1},
-     .only_buckets = "exchanges every layer by itself",
-     .algorithms = {TY_RING, -1},
-     .can_exchange = ONE(TY_RING),
-     .plans = {PLAIN}},
+     .may = "algorithm=ring",
+     .tries = WHOLE ",algorithm=ring,bucket=1B",
+     .only = TY_AXIS(BUCKET)},
     {{"parameter-server", "gradients to servers beside the workers, layer by layer",
       "Abadi et al., TensorFlow, OSDI 2016, section 3.3"},
-     .bucket_bytes = {1},
-     .only_buckets = "pushes every layer by itself",
-     .algorithms = {TY_PARAMETER_SERVER, -1},
-     .can_exchange = ONE(TY_PARAMETER_SERVER),
-     .plans = {PLAIN, .late_gradients = true},
-     .has_servers = true},
+     .may = "algorithm=parameter-server,servers=*,shard=*,staleness=*",
+     .tries = WHOLE ",algorithm=parameter-server,bucket=1B",
+     .only = TY_AXIS(BUCKET)},
     {{"tensorflow-on-spark", "Spark executors as workers and servers; 4 MiB parts",
       "TensorFlowOnSpark, 2017: TensorFlow's parameter servers on Spark's executors"},
-     .bucket_bytes = {4 * MIB},
-     .algorithms = {TY_PARAMETER_SERVER, -1},
-     .can_exchange = ONE(TY_PARAMETER_SERVER),
-     .plans = {PLAIN, .late_gradients = true},
-     .has_servers = true},
+     .may = "algorithm=parameter-server,servers=*,shard=*,staleness=*",
+     .tries = WHOLE ",algorithm=parameter-server,bucket=4MiB"},
     {{"bigdl", "block manager: each task sums its slice, after the whole backward; fp16",
       "Dai et al., BigDL, arXiv:1804.05839, section 3.3"},
-     .bucket_bytes = {UINT64_MAX},
-     .only_buckets = "exchanges all gradients at once, behind the whole backward",
-     .algorithms = {TY_BLOCK_MANAGER, -1},
-     .can_exchange = ONE(TY_BLOCK_MANAGER),
-     .plans = {.compressions = ONE(TY_COMPRESSION_FP16),
-               .recomputes = ONE(TY_RECOMPUTE_NONE),
-               .zero_levels = ONE(0)},
-     .compression = TY_COMPRESSION_FP16},
+     .may = "algorithm=block-manager,compression=fp16",
+     .tries = "pp=1,compression=fp16,algorithm=block-manager,bucket=one",
+     .only = TY_AXIS(BUCKET)},
     {{"horovod", "fused all-reduces, flat or hierarchical, threshold tuned",
       "Sergeev and Del Balso, arXiv:1802.05799; fusion threshold 128 MiB, autotuner up to 64 MiB"},
-     .bucket_bytes = {128 * MIB, 64 * MIB, 16 * MIB},
-     .cycles_s = {0.001, 0.0025, 0.005, 0.01},
-     .algorithms = {-1, TY_HIERARCHICAL},
-     .can_exchange = LIBRARY | ONE(TY_HIERARCHICAL),
-     .plans = {.compressions = ONE(TY_COMPRESSION_NONE) | ONE(TY_COMPRESSION_FP16),
-               .recomputes = ANY_RECOMPUTE,
-               .zero_levels = ONE(0)}},
+     .may = "algorithm=" LIBRARY "|hierarchical,compression=none|fp16,recompute=*,cycle=*",
+     .tries = WHOLE ",algorithm=|hierarchical,cycle=1ms|2.5ms|5ms|10ms,bucket=128MiB|64MiB|16MiB"},
     {{"ddp", "buckets of 25 MiB overlapped with backward, as PyTorch and Azure ML",
       "Li et al., PyTorch Distributed, VLDB 2020: bucket_cap_mb 25"},
-     .bucket_bytes = {25 * MIB},
-     BY_LIBRARY,
-     .plans = {.compressions = ONE(TY_COMPRESSION_NONE) | ONE(TY_COMPRESSION_FP16) |
-                               ONE(TY_COMPRESSION_BF16) | ONE(TY_COMPRESSION_POWERSGD),
-               .recomputes = ANY_RECOMPUTE,
-               .zero_levels = ONE(0)}},
+     .may = "compression=none|fp16|bf16|powersgd-4,recompute=*",
+     .tries = WHOLE ",bucket=25MiB"},
     {{"moxing", "buckets merged and split, hierarchical where it pays, fp16",
       "ModelArts' DAWNBench entries, 2018-2019: fused, hierarchical, fp16 gradients"},
-     .algorithms = {-1, TY_HIERARCHICAL},
-     .can_exchange = LIBRARY | ONE(TY_HIERARCHICAL),
-     .plans = {.compressions =
-                   ONE(TY_COMPRESSION_NONE) | ONE(TY_COMPRESSION_ROWS) | ONE(TY_COMPRESSION_FP16),
-               .recomputes = ONE(TY_RECOMPUTE_NONE),
-               .zero_levels = ONE(0),
-               .priority = true},
-     .compression = -1},
+     .may = "pp=*,algorithm=" LIBRARY "|hierarchical,compression=none|rows|fp16,compress=*,"
+            "embeddings=*,bucket=*,priority=*",
+     .tries = "pp=1,algorithm=|hierarchical"},
     {{"gpipe", "pipelines with recomputing, all forwards before all backwards",
       "Huang et al., GPipe, NeurIPS 2019, section 2"},
-     PIPELINES,
-     BY_LIBRARY,
-     .plans = {.schedules = ONE(TY_GPIPE),
-               .compressions = ONE(TY_COMPRESSION_NONE),
-               .recomputes = ONE(TY_RECOMPUTE_NONE) | ONE(TY_RECOMPUTE_FULL),
-               .zero_levels = ONE(0)},
-     .recompute = TY_RECOMPUTE_FULL},
+     .may = "pp=2,schedule=gpipe,recompute=none|full,bucket=*",
+     .tries = "compression=none,schedule=gpipe,recompute=full",
+     .has_pipelines = true},
     {{"pipedream", "asynchronous 1F1B, replicated stages, stashed weights",
       "Narayanan et al., PipeDream, SOSP 2019"},
-     ANY_DIVISION,
-     BY_LIBRARY,
-     .plans = {.schedules = ONE(TY_PIPEDREAM), PLAIN, .uneven_stages = true}},
+     .may = "pp=*,replicas=*,schedule=pipedream,bucket=*",
+     .tries = "compression=none,schedule=pipedream"},
     {{"pipedream-2bw", "asynchronous 1F1B with two versions of the weights",
       "Narayanan et al., PipeDream-2BW, ICML 2021"},
-     PIPELINES,
-     BY_LIBRARY,
-     .plans = {.schedules = ONE(TY_PIPEDREAM_2BW),
-               .compressions = ONE(TY_COMPRESSION_NONE),
-               .recomputes = ONE(TY_RECOMPUTE_NONE) | ONE(TY_RECOMPUTE_FULL),
-               .zero_levels = ONE(0)}},
+     .may = "pp=2,schedule=pipedream-2bw,recompute=none|full,bucket=*",
+     .tries = "compression=none,schedule=pipedream-2bw",
+     .has_pipelines = true},
     {{"megatron", "tensor, sequence, pipeline and data parallel, interleaved",
       "Narayanan et al., SC 2021; Korthikanti et al., 2022"},
-     LAYOUTS,
-     BY_LIBRARY,
-     .plans = {.schedules = ONE(TY_ONE_F_ONE_B) | ONE(TY_INTERLEAVED),
-               .compressions = ONE(TY_COMPRESSION_NONE),
-               .recomputes =
-                   ONE(TY_RECOMPUTE_NONE) | ONE(TY_RECOMPUTE_SELECTIVE) | ONE(TY_RECOMPUTE_FULL),
-               .zero_levels = ONE(0) | ONE(1),
-               .parallelism =
-                   ONE(TY_TENSOR_PARALLEL) | ONE(TY_CONTEXT_PARALLEL) | ONE(TY_EXPERT_PARALLEL)}},
+     .may = "pp=*,schedule=1f1b|interleaved,vpp=*,tp=*,cp=*,ep=*,sp=*,zero=0|1,"
+            "recompute=none|selective|full,bucket=*,layers=",
+     .tries = "compression=none",
+     .is_of_layouts = true},
     {{"zero", "data parallel with optimizer state, gradients or weights sharded",
       "Rajbhandari et al., ZeRO, SC 2020"},
-     BY_LIBRARY,
-     .plans = {.compressions =
-                   ONE(TY_COMPRESSION_NONE) | ONE(TY_COMPRESSION_FP16) | ONE(TY_COMPRESSION_BF16),
-               .recomputes = ANY_RECOMPUTE,
-               .zero_levels = ONE(1) | ONE(2) | ONE(3)}},
+     .may = "compression=none|fp16|bf16,recompute=*,zero=1|2|3",
+     .tries = WHOLE ",zero=1|2|3"},
 };
 enum { PRESET_COUNT = sizeof presets / sizeof presets[0] };
 
@@ -164,134 +99,143 @@ const ty_system *ty_system_find(const char *name)
     return NULL;
 }
 
+/* ---- Sets in texts ------------------------------------------------------------------------- */
+
+/* The next axis of a text: its values, and how long these are. @return false after the last */
+static bool next_axis(const char **at, ty_axis *axis, const char **values, size_t *length)
+{
+    char name[32];
+    const size_t name_length = strcspn(*at, "=");
+
+    if (**at == '\0')
+        return false;
+    snprintf(name, sizeof name, "%.*s", (int)name_length, *at);
+    *axis = ty_axis_find(name);
+    *values = *at + name_length + 1;
+    *length = strcspn(*values, ",");
+    *at = *values + *length;
+    *at += **at == ',';
+    return true;
+}
+
+/* The length of the first of several values, with the | after it. */
+static size_t length_of(const char *value)
+{
+    const size_t length = strcspn(value, "|,");
+
+    return length + (value[length] == '|');
+}
+
+/* Pins the first of several values, unless it is empty. */
+static ty_status pin_value(ty_axis axis, const char *value, ty_pins *pins, ty_error *error)
+{
+    const size_t length = strcspn(value, "|,");
+    char text[64];
+
+    snprintf(text, sizeof text, "%s=%.*s", ty_axis_name(axis), (int)length, value);
+    return length > 0 ? ty_pins_read(text, UINT32_MAX, pins, error) : TY_OK;
+}
+
+/* The kinds of an axis' values. */
+static ty_status kinds_of(ty_axis axis, const char *values, size_t length, uint32_t *out,
+                          ty_error *error)
+{
+    const bool is_all = length == 1 && *values == '*';
+
+    *out = is_all ? ty_axis_sets_all().of[axis] : 0;
+    for (const char *at = values; at < values + length && !is_all; at += length_of(at)) {
+        ty_pins pins = {0};
+        TY_TRY(pin_value(axis, at, &pins, error));
+        *out |= 1u << ty_axis_kind(axis, &pins);
+    }
+    return TY_OK;
+}
+
+static ty_status may_of(const preset *p, ty_axis_sets *out, ty_error *error)
+{
+    const char *const texts[] = {COMMON, p->may};
+    const char *values;
+    size_t length;
+    ty_axis axis;
+
+    *out = ty_axis_sets_plain();
+    for (size_t i = 0; i < 2; i++)
+        for (const char *at = texts[i]; next_axis(&at, &axis, &values, &length);)
+            TY_TRY(kinds_of(axis, values, length, &out->of[axis], error));
+    return TY_OK;
+}
+
+/* The values that are tried for an axis; NULL: none. */
+static const char *tried(const preset *p, ty_axis wanted, size_t *length)
+{
+    const char *values;
+    ty_axis axis;
+
+    for (const char *at = p->tries; next_axis(&at, &axis, &values, length);)
+        if (axis == wanted)
+            return values;
+    return NULL;
+}
+
 /* ---- Requested options -------------------------------------------------------------------- */
 
-/* Number of stages that any option fixes; 0: open. */
-static uint32_t stages_asked(const ty_pins *o, const ty_stack_use *use, uint32_t devices)
+/* The pins with the number of stages that DP leaves. */
+static ty_pins with_stages(const ty_pins *pins, uint32_t devices)
 {
-    const uint32_t ranks = ty_dimensions_width(&o->dimensions);
+    ty_pins all = *pins;
 
-    if (use->stages > 0 || !ty_is_pinned(o, TY_AXIS(DP)) || ty_is_pinned(o, TY_AXIS(REPLICAS)))
-        return use->stages;
-    return devices / ranks / o->data_parallel;
+    if (ty_pins_stages(pins) == 0 && ty_is_pinned(pins, TY_AXIS(DP)))
+        ty_pin(&all, TY_AXIS_PP,
+               devices / ty_dimensions_width(&pins->dimensions) / pins->data_parallel);
+    return all;
 }
 
-static ty_status check_algorithm(const preset *p, ty_algorithm asked, ty_error *error)
+static bool has_lossy(uint32_t compressions)
 {
-    ty_text known = {0};
-    ty_status status;
-
-    if (ty_stack_has(p->can_exchange, (int)asked))
-        return TY_OK;
-    for (int a = 0; a < TY_ALGORITHM_COUNT; a++)
-        if (ty_stack_has(p->can_exchange, a))
-            ty_text_addf(&known, "%s%s", known.length > 0 ? ", " : "",
-                         ty_algorithm_name((ty_algorithm)a));
-    status =
-        ty_fail(error, TY_EINFEASIBLE, "%s: found algorithm %s, but it exchanges by %s",
-                p->system.name, ty_algorithm_name(asked), known.data != NULL ? known.data : "none");
-    ty_text_clear(&known);
-    return status;
-}
-
-static bool has_lossy(const preset *p)
-{
-    for (int k = 0; k < TY_COMPRESSION_COUNT; k++) {
+    for (uint32_t k = 0; k < TY_COMPRESSION_COUNT; k++) {
         const ty_compression c = {.kind = (ty_compression_kind)k};
-        if (ty_stack_has(p->plans.compressions, k) && ty_compression_is_lossy(&c))
+        if ((compressions >> k & 1) != 0 && ty_compression_is_lossy(&c))
             return true;
     }
     return false;
 }
 
-/* Schedules of one stage: micro-batches whose gradients are accumulated. */
-#define SCHEDULES_OF_ONE_STAGE (ONE(TY_GPIPE) | ONE(TY_ONE_F_ONE_B))
-
-static ty_status check_division(const preset *p, const ty_pins *o, const ty_stack_use *use,
-                                uint32_t devices, ty_error *error)
+/* Whether a pinned value is the one that the system tries. */
+static ty_status check_only(const preset *p, ty_axis axis, const ty_pins *pins, ty_error *error)
 {
-    const char *name = p->system.name;
-    const uint32_t stages = stages_asked(o, use, devices);
+    size_t length = 0;
+    const char *values = tried(p, axis, &length);
+    ty_pins one = {0};
+    ty_text text = {0};
+    ty_status status = TY_OK;
 
-    if (o->dimensions.virtual_stages > 1 && !ty_stack_has(p->plans.schedules, TY_INTERLEAVED))
-        return ty_fail(error, TY_EINFEASIBLE,
-                       "%s has one run of layers on each device; found vpp %u", name,
-                       o->dimensions.virtual_stages);
-    if (p->division == WHOLE && stages > 1)
-        return ty_fail(error, TY_EINFEASIBLE,
-                       "%s has the whole network on each of the %u devices; found %u stages", name,
-                       devices, stages);
-    if (p->division == PIPELINES && stages == 1)
-        return ty_fail(error, TY_EINFEASIBLE, "%s has two stages and more; found 1", name);
-    if (p->division == WHOLE && ty_is_pinned(o, TY_AXIS(SCHEDULE)) &&
-        !ty_stack_has(SCHEDULES_OF_ONE_STAGE, (int)o->schedule))
-        return ty_fail(error, TY_EINFEASIBLE,
-                       "%s has no pipelines: gpipe or 1f1b sum the gradients of its micro-batches; "
-                       "found schedule %s",
-                       name, ty_schedule_name(o->schedule));
-    if (o->dimensions.sequence_parallel && (p->plans.parallelism & ONE(TY_TENSOR_PARALLEL)) == 0)
-        return ty_fail(error, TY_EINFEASIBLE, "%s has no sequence parallelism", name);
-    return TY_OK;
+    ty_pins_take(&one, pins, axis);
+    TY_CHECK(ty_pins_print(&one, &text, error), status, done);
+    if (strncmp(strchr(text.data, '=') + 1, values, length) != 0 ||
+        text.length != strlen(ty_axis_name(axis)) + 1 + length)
+        status = ty_fail(error, TY_EINFEASIBLE, "%s has no %s: its %s is %.*s", p->system.name,
+                         text.data, ty_axis_name(axis), (int)length, values);
+done:
+    ty_text_clear(&text);
+    return status;
 }
 
 /* Whether the system has all requested options. */
-static ty_status check_asked(const preset *p, const ty_workload *workload, const ty_pins *o,
-                             bool allow_lossy, uint32_t devices, ty_error *error)
+static ty_status check_asked(const preset *p, const ty_axis_sets *may, const ty_plan_options *o,
+                             uint32_t devices, ty_error *error)
 {
-    const char *name = p->system.name;
-    ty_stack_use use = ty_stack_use_of(workload, o);
+    const ty_pins pins = with_stages(&o->pins, devices);
     ty_error detail = {0};
-    ty_status status = check_division(p, o, &use, devices, error);
 
-    if (status != TY_OK)
-        return status;
-    if (p->division != WHOLE && ty_is_pinned(o, TY_AXIS(SCHEDULE)) && use.stages < 2)
-        use.stages = 2; /* a schedule applies to pipelines, also to those of one stage */
-    if (ty_stack_plans_check(name, &p->plans, &use, &detail) != TY_OK)
+    if (ty_axis_sets_check(may, p->system.name, &pins, &detail) != TY_OK)
         return ty_fail(error, TY_EINFEASIBLE, "%s", detail.message);
-    if (ty_is_pinned(o, TY_AXIS(ALGORITHM)) &&
-        (status = check_algorithm(p, o->algorithm, error)) != TY_OK)
-        return status;
-    if (ty_is_pinned(o, TY_AXIS(BUCKET)) && p->only_buckets != NULL && !o->fit_buckets &&
-        o->bucket_bytes != p->bucket_bytes[0])
-        return ty_fail(error, TY_EINFEASIBLE, "%s %s; found buckets of %llu bytes", name,
-                       p->only_buckets, (unsigned long long)o->bucket_bytes);
-    if (o->fit_buckets && (p->bucket_bytes[0] > 0 || !ty_stack_has(p->plans.zero_levels, 0)))
-        return ty_fail(error, TY_EINFEASIBLE,
-                       "%s closes buckets by their bytes; found fitted buckets", name);
-    if (o->compress == TY_COMPRESS_SHORTER && p->compression >= 0)
-        return ty_fail(error, TY_EINFEASIBLE,
-                       "%s compresses all buckets or none; found compress shorter", name);
-    if (o->embeddings == TY_EMBEDDINGS_SHORTER &&
-        !ty_stack_has(p->plans.compressions, TY_COMPRESSION_ROWS))
-        return ty_fail(error, TY_EINFEASIBLE,
-                       "%s sends no embeddings as rows; found embeddings shorter", name);
-    if (ty_is_pinned(o, TY_AXIS(LAYERS)) && p->division == LAYOUTS)
-        return ty_fail(error, TY_EINFEASIBLE,
-                       "%s divides blocks equally; found layers of each stage", name);
-    if (ty_is_pinned(o, TY_AXIS(CYCLE)) && !(p->cycles_s[0] > 0))
-        return ty_fail(error, TY_EINFEASIBLE,
-                       "%s exchanges what is ready and has no cycle; found one of %g s", name,
-                       o->cycle_s);
-    if (!p->has_servers && o->servers > 0)
-        return ty_fail(error, TY_EINFEASIBLE, "%s has no servers of gradients; found %u", name,
-                       o->servers);
-    if (!p->has_servers && ty_is_pinned(o, TY_AXIS(SHARD)))
-        return ty_fail(error, TY_EINFEASIBLE,
-                       "%s has no servers of gradients; found them divided by %s", name,
-                       ty_server_shard_name(o->shard));
-    if (o->actors > 0 || o->lag > 0)
-        return ty_fail(error, TY_EINFEASIBLE,
-                       "%s has no actors; found %u, with a lag of %u: leave --system out", name,
-                       o->actors, o->lag);
-    if (o->dimensions.table_shard != TY_TABLES_WHOLE)
-        return ty_fail(error, TY_EINFEASIBLE,
-                       "%s has all tables on each device; found them divided by %s", name,
-                       ty_table_shard_name(o->dimensions.table_shard));
-    if (allow_lossy && !has_lossy(p))
+    for (uint32_t a = 0; a < TY_AXIS_COUNT; a++)
+        if (ty_is_pinned(&pins, p->only & (uint64_t)1 << a))
+            TY_TRY(check_only(p, (ty_axis)a, &pins, error));
+    if (o->allow_lossy && !has_lossy(may->of[TY_AXIS_COMPRESSION]))
         return ty_fail(error, TY_EINFEASIBLE,
                        "%s has no compressor that changes convergence; found lossy ones allowed",
-                       name);
+                       p->system.name);
     return TY_OK;
 }
 
@@ -306,6 +250,7 @@ typedef struct trial {
     const ty_stack *stack; /* of the answer */
     ty_stack *narrowed;    /* of the options: only plans of the system */
     uint32_t devices;
+    bool has_servers; /* may be dedicated hosts */
     ty_plan *best;
     ty_candidate *made; /* [made_count] the best of each choice, by time; chosen ones too */
     uint32_t made_count, made_room;
@@ -357,10 +302,10 @@ static ty_status remember(trial *t, const ty_plan_options *options, const ty_pla
 
 static ty_status try_choice(trial *t, const ty_plan_options *options, ty_error *error)
 {
-    const ty_stack_use use = ty_stack_use_of(t->workload, &options->pins);
     ty_plan *plan = NULL;
     ty_error detail = {0};
-    ty_status status = ty_stack_check(t->stack, &use, &detail);
+    ty_status status = ty_stack_check(t->stack, &options->pins, t->workload,
+                                      t->workload->precision == TY_PRECISION_FP16, &detail);
 
     if (status == TY_OK)
         status = ty_plan_search(t->workload, t->cluster, t->profile, options, &plan, &detail);
@@ -388,18 +333,12 @@ static ty_status try_choice(trial *t, const ty_plan_options *options, ty_error *
 /* Equal pipelines: as many stages as a divisor of the devices, the deepest first. */
 static ty_status try_divisions(trial *t, ty_plan_options *options, ty_error *error)
 {
-    const division_rule rule = t->preset->division;
     const ty_pins asked = options->pins;
     const uint32_t most = t->devices < TY_MAX_STAGES ? t->devices : TY_MAX_STAGES;
     ty_status status = TY_OK;
 
-    if (rule == WHOLE && !ty_is_pinned(&asked, TY_AXIS(REPLICAS)))
-        ty_pin(&options->pins, TY_AXIS_PP, 1);
-    if (rule != PIPELINES || ty_is_pinned(&asked, TY_AXIS(PP) | TY_AXIS(REPLICAS))) {
-        status = try_choice(t, options, error);
-        options->pins = asked;
-        return status;
-    }
+    if (!t->preset->has_pipelines || ty_is_pinned(&asked, TY_AXIS(PP) | TY_AXIS(REPLICAS)))
+        return try_choice(t, options, error);
     for (uint32_t stages = most; status == TY_OK && stages >= 2; stages--)
         if (t->devices % stages == 0 &&
             (!ty_is_pinned(&asked, TY_AXIS(DP)) || asked.data_parallel * stages == t->devices)) {
@@ -410,75 +349,43 @@ static ty_status try_divisions(trial *t, ty_plan_options *options, ty_error *err
     return status;
 }
 
-static ty_status try_zero(trial *t, ty_plan_options *options, ty_error *error)
+/* Whether values are tried for an axis: it is open, and the question leaves it a choice. */
+static bool is_tried(const trial *t, const ty_plan_options *o, ty_axis axis)
 {
-    ty_status status = TY_OK;
-
-    if (ty_is_pinned(&options->pins, TY_AXIS(ZERO)) || t->preset->division == LAYOUTS)
-        return try_divisions(t, options, error);
-    for (uint32_t level = 0; status == TY_OK && level <= 3; level++)
-        if (ty_stack_has(t->preset->plans.zero_levels, (int)level)) {
-            ty_pin(&options->pins, TY_AXIS_ZERO, level);
-            status = try_divisions(t, options, error);
-        }
-    ty_unpin(&options->pins, TY_AXIS_ZERO);
-    return status;
+    if (axis == TY_AXIS_PP)
+        return ty_pins_stages(&o->pins) == 0 &&
+               with_stages(&o->pins, t->devices).pipeline_stages < 2;
+    if (axis == TY_AXIS_CYCLE)
+        return t->stack->exchange_cycle_s > 0 && !ty_is_pinned(&o->pins, TY_AXIS(CYCLE));
+    return !ty_is_pinned(&o->pins, (uint64_t)1 << axis) &&
+           !(axis == TY_AXIS_COMPRESSION && o->allow_lossy);
 }
 
-static ty_status try_buckets(trial *t, ty_plan_options *options, ty_error *error)
+/* All values of the axes of a text, each with all of the others. */
+static ty_status try_axes(trial *t, const char *at, ty_plan_options *options, ty_error *error)
 {
-    const uint64_t *bytes = t->preset->bucket_bytes;
-    ty_status status = TY_OK;
-
-    if (ty_is_pinned(&options->pins, TY_AXIS(BUCKET)))
-        return try_zero(t, options, error);
-    for (size_t b = 0; status == TY_OK && b < sizeof t->preset->bucket_bytes / sizeof *bytes; b++) {
-        if (b > 0 && bytes[b] == 0)
-            break;
-        if (bytes[b] > 0)
-            ty_pin(&options->pins, TY_AXIS_BUCKET, bytes[b]);
-        status = try_zero(t, options, error);
-    }
-    ty_unpin(&options->pins, TY_AXIS_BUCKET);
-    return status;
-}
-
-static ty_status try_cycles(trial *t, ty_plan_options *options, ty_error *error)
-{
-    const double *cycles_s = t->preset->cycles_s;
     const ty_pins asked = options->pins;
-    const bool is_asked = ty_is_pinned(&asked, TY_AXIS(CYCLE));
+    const char *values, *end;
+    size_t length;
+    ty_axis axis;
     ty_status status = TY_OK;
 
-    if (!(cycles_s[0] > 0) || !(t->stack->exchange_cycle_s > 0))
-        return try_buckets(t, options, error);
-    for (size_t c = 0; status == TY_OK && c < sizeof t->preset->cycles_s / sizeof *cycles_s; c++) {
-        if (!(cycles_s[c] > 0) || (is_asked && c > 0))
-            break;
-        options->pins.axes |= TY_AXIS(CYCLE);
-        options->pins.cycle_s = is_asked ? asked.cycle_s : cycles_s[c];
-        status = try_buckets(t, options, error);
+    if (!next_axis(&at, &axis, &values, &length))
+        return try_divisions(t, options, error);
+    if (!is_tried(t, options, axis))
+        return try_axes(t, at, options, error);
+    for (end = values + length; status == TY_OK && values < end; values += length_of(values)) {
+        status = pin_value(axis, values, &options->pins, error);
+        if (status == TY_OK)
+            status = try_axes(t, at, options, error);
+        options->pins = asked;
     }
-    options->pins = asked;
     return status;
 }
 
-static ty_status try_algorithms(trial *t, ty_plan_options *options, ty_error *error)
+static ty_status try_all(trial *t, ty_plan_options *options, ty_error *error)
 {
-    const int *algorithms = t->preset->algorithms;
-    ty_status status = TY_OK;
-
-    if (ty_is_pinned(&options->pins, TY_AXIS(ALGORITHM)))
-        return try_cycles(t, options, error);
-    for (size_t a = 0; status == TY_OK && a < 2; a++) {
-        if (a > 0 && algorithms[a] < 0)
-            break;
-        if (algorithms[a] >= 0)
-            ty_pin(&options->pins, TY_AXIS_ALGORITHM, (uint64_t)algorithms[a]);
-        status = try_cycles(t, options, error);
-    }
-    ty_unpin(&options->pins, TY_AXIS_ALGORITHM);
-    return status;
+    return try_axes(t, t->preset->tries, options, error);
 }
 
 /* Maximum number of server hosts to try, of `hosts`: with as many servers as workers, neither waits
@@ -505,12 +412,11 @@ static ty_status try_dedicated(trial *t, ty_plan_options *options, ty_error *err
     scout.made = NULL;
     scout.made_count = scout.made_room = 0;
     scout.refusal = (ty_error){0};
-    options->may_idle =
-        !ty_is_pinned(&options->pins, TY_AXIS(DEVICES)); /* a batch may divide by fewer only */
+    options->may_idle = true; /* a batch may divide by fewer only */
     options->simulate_top = 0;
     for (uint32_t n = 1; status == TY_OK && n <= hosts / 2; n = next_servers(n)) {
         ty_pin(&options->pins, TY_AXIS_SERVERS, n);
-        status = try_algorithms(simulate_top > 0 ? &scout : t, options, error);
+        status = try_all(simulate_top > 0 ? &scout : t, options, error);
         if (status == TY_OK && scout.best != NULL &&
             ty_plan_summary(scout.best)->step_time_s < best_s) {
             best_s = ty_plan_summary(scout.best)->step_time_s;
@@ -520,7 +426,7 @@ static ty_status try_dedicated(trial *t, ty_plan_options *options, ty_error *err
     options->simulate_top = simulate_top;
     ty_pin(&options->pins, TY_AXIS_SERVERS, best);
     if (status == TY_OK && best > 0)
-        status = try_algorithms(t, options, error);
+        status = try_all(t, options, error);
     ty_unpin(&options->pins, TY_AXIS_SERVERS);
     options->may_idle = may_idle;
     trial_clear(&scout);
@@ -532,68 +438,76 @@ static ty_status try_servers(trial *t, ty_plan_options *options, ty_error *error
 {
     ty_status status = TY_OK;
 
-    if (!t->preset->has_servers || ty_is_pinned(&options->pins, TY_AXIS(SERVERS))) {
+    if (!t->has_servers || ty_is_pinned(&options->pins, TY_AXIS(SERVERS))) {
         const bool may_idle = options->may_idle;
-        options->may_idle = may_idle || (options->pins.servers > 0 &&
-                                         !ty_is_pinned(&options->pins, TY_AXIS(DEVICES)));
-        status = try_algorithms(t, options, error);
+        options->may_idle = may_idle || options->pins.servers > 0;
+        status = try_all(t, options, error);
         options->may_idle = may_idle;
         return status;
     }
     if (!ty_is_pinned(&options->pins, TY_AXIS(SHARD)))
-        status = try_algorithms(t, options, error);
+        status = try_all(t, options, error);
     if (status == TY_OK)
         status = try_dedicated(t, options, error);
     return status;
 }
 
-/* The system's defaults for options that are not requested. */
-static void settle(const preset *p, const ty_workload *workload, ty_plan_options *o)
+/* The plain values of dimensions that are neither requested nor tried. */
+static void settle(const preset *p, ty_plan_options *o)
 {
-    const ty_stack_use use = ty_stack_use_of(workload, &o->pins);
+    size_t length;
 
-    o->layouts_only = p->division == LAYOUTS;
-    /* "4,4" as two stages of four replicas, for layouts, which have only equal ones. */
+    o->layouts_only = p->is_of_layouts;
+    /* "4+4" as two stages of four replicas, for layouts, which have only equal ones. */
     if (o->layouts_only && ty_is_pinned(&o->pins, TY_AXIS(REPLICAS))) {
-        ty_pin(&o->pins, TY_AXIS_PP, use.stages);
+        ty_pin(&o->pins, TY_AXIS_PP, o->pins.replicas.count);
         ty_pin(&o->pins, TY_AXIS_DP, o->pins.replicas.numbers[0]);
         ty_unpin(&o->pins, TY_AXIS_REPLICAS);
     }
-    if (!o->layouts_only) {
-        if (!ty_is_pinned(&o->pins, TY_AXIS(RECOMPUTE))) {
-            ty_pin(&o->pins, TY_AXIS_RECOMPUTE, p->recompute);
-            o->pins.dimensions.recompute_blocks = p->recompute == TY_RECOMPUTE_FULL;
-        }
-        o->pins.axes |= TY_AXES_OF_DIMENSIONS & ~TY_AXIS(ZERO);
-    }
-    for (int s = 0; s < TY_SCHEDULE_COUNT; s++)
-        if (!ty_is_pinned(&o->pins, TY_AXIS(SCHEDULE)) && p->plans.schedules == ONE(s))
-            ty_pin(&o->pins, TY_AXIS_SCHEDULE, (uint64_t)s);
-    if (!ty_is_pinned(&o->pins, TY_AXIS(COMPRESSION)) && !o->allow_lossy && p->compression >= 0) {
-        o->pins.axes |= TY_AXIS(COMPRESSION);
-        o->pins.compression = (ty_compression){.kind = (ty_compression_kind)p->compression};
-    }
+    for (uint32_t a = 0; a < TY_AXIS_COUNT && !o->layouts_only; a++)
+        if (tried(p, (ty_axis)a, &length) == NULL)
+            o->pins.axes |= TY_AXES_OF_DIMENSIONS & (uint64_t)1 << a;
 }
 
-/* Plans of both. */
-static ty_stack_plans plans_of_both(const ty_stack_plans *a, const ty_stack_plans *b)
+/* Plans of a stack that a system has, too. */
+static ty_stack_plans plans_of_both(const ty_stack_plans *stack, const ty_axis_sets *may)
 {
-    return (ty_stack_plans){
-        .schedules = a->schedules & b->schedules,
-        .compressions = a->compressions & b->compressions,
-        .recomputes = a->recomputes & b->recomputes,
-        .zero_levels = a->zero_levels & b->zero_levels,
-        .parallelism = a->parallelism & b->parallelism,
-        .uneven_stages = a->uneven_stages && b->uneven_stages,
-        .late_gradients = a->late_gradients && b->late_gradients,
-        .priority = a->priority && b->priority,
-        .elementwise_of_experts = a->elementwise_of_experts || b->elementwise_of_experts,
-        .whole_key_heads = a->whole_key_heads || b->whole_key_heads,
-        .whole_blocks = a->whole_blocks || b->whole_blocks,
-        .whole_segments = a->whole_segments || b->whole_segments,
-        .experts_along_sequences = a->experts_along_sequences || b->experts_along_sequences,
-        .experts_without_fp16 = a->experts_without_fp16 || b->experts_without_fp16,
-        .compression_on_request = a->compression_on_request || b->compression_on_request};
+    ty_stack_plans both = *stack;
+
+    for (uint32_t a = 0; a < TY_AXIS_COUNT; a++)
+        both.may.of[a] &= may->of[a];
+    return both;
+}
+
+/* Whether a stack has all that defines the system. */
+static ty_status suits_system(const ty_stack_plans *stack, const preset *p, bool *out,
+                              ty_error *error)
+{
+    static const ty_axis defining[] = {TY_AXIS_ZERO, TY_AXIS_SCHEDULE, TY_AXIS_TP,
+                                       TY_AXIS_CP,   TY_AXIS_EP,       TY_AXIS_REPLICAS};
+    static const ty_axis chosen[] = {TY_AXIS_RECOMPUTE, TY_AXIS_COMPRESSION};
+    const char *values;
+    size_t length = 0;
+    ty_axis_sets may;
+
+    TY_TRY(may_of(p, &may, error));
+    values = tried(p, TY_AXIS_ALGORITHM, &length);
+    *out = (values == NULL || *values == '|') && !ty_axis_may(&may, TY_AXIS_SERVERS, TY_KIND_MORE);
+    for (size_t i = 0; i < sizeof defining / sizeof *defining; i++) {
+        const ty_axis a = defining[i];
+        /* One stage has any schedule. */
+        const bool is_of_one = a == TY_AXIS_SCHEDULE && tried(p, TY_AXIS_PP, &length) != NULL;
+        *out = *out && (is_of_one || (may.of[a] & ~stack->may.of[a]) == 0);
+    }
+    for (size_t i = 0; i < sizeof chosen / sizeof *chosen; i++) {
+        const ty_axis a = chosen[i];
+        uint32_t kinds = a == TY_AXIS_RECOMPUTE ? 1u << TY_RECOMPUTE_NONE : may.of[a];
+        values = tried(p, a, &length);
+        if (values != NULL)
+            TY_TRY(kinds_of(a, values, length, &kinds, error));
+        *out = *out && (kinds & ~stack->may.of[a]) == 0;
+    }
+    return TY_OK;
 }
 
 ty_status ty_system_open_stack(const ty_system *system, const ty_workload *workload,
@@ -603,20 +517,16 @@ ty_status ty_system_open_stack(const ty_system *system, const ty_workload *workl
     const preset *p = (const preset *)system; /* its first member */
     ty_stack *usual = NULL, *worker = NULL;
     ty_text why = {0};
+    bool suits;
     ty_status status = ty_stack_open_default(workload, cluster, profile, options, &usual, error);
 
     if (status != TY_OK)
         return status;
-    /* The default stack is used if it has all that defines the system. */
-    const ty_stack_plans both = plans_of_both(&usual->plans, &p->plans);
-    if (p->algorithms[0] < 0 && !p->has_servers && both.zero_levels == p->plans.zero_levels &&
-        both.schedules == p->plans.schedules && both.parallelism == p->plans.parallelism &&
-        both.uneven_stages == p->plans.uneven_stages &&
-        ty_stack_has(both.recomputes, (int)p->recompute) &&
-        (p->compression < 0 ? both.compressions == p->plans.compressions
-                            : ty_stack_has(both.compressions, p->compression))) {
+    TY_CHECK(suits_system(&usual->plans, p, &suits, error), status, done);
+    if (suits) {
         *out = usual;
-        return TY_OK;
+        usual = NULL;
+        goto done;
     }
     TY_CHECK(ty_stack_open(TY_WORKER_STACK, &worker, error), status, done);
     if (strcmp(usual->name, worker->name) != 0) {
@@ -690,6 +600,7 @@ ty_status ty_plan_system(const ty_system *system, const ty_workload *workload,
     const preset *p = (const preset *)system; /* its first member */
     ty_plan_options o = *options;
     ty_stack *stack = NULL, *narrowed = NULL;
+    ty_axis_sets may;
     trial t = {.preset = p,
                .workload = workload,
                .cluster = cluster,
@@ -699,8 +610,9 @@ ty_status ty_plan_system(const ty_system *system, const ty_workload *workload,
                               : ty_cluster_device_count(cluster)};
     ty_status status = TY_OK;
 
-    TY_CHECK(check_asked(p, workload, &options->pins, options->allow_lossy, t.devices, error),
-             status, done);
+    TY_CHECK(may_of(p, &may, error), status, done);
+    TY_CHECK(check_asked(p, &may, options, t.devices, error), status, done);
+    t.has_servers = ty_axis_may(&may, TY_AXIS_SERVERS, TY_KIND_MORE);
     if (options->stack != NULL)
         TY_CHECK(ty_stack_copy(options->stack, &stack, error), status, done);
     else
@@ -708,12 +620,12 @@ ty_status ty_plan_system(const ty_system *system, const ty_workload *workload,
                  status, done);
     TY_CHECK(ty_stack_copy(stack, &narrowed, error), status, done);
     ty_pin(&o.pins, TY_AXIS_ACTORS, 0); /* they have none */
-    narrowed->plans = plans_of_both(&stack->plans, &p->plans);
+    narrowed->plans = plans_of_both(&stack->plans, &may);
     t.stack = stack;
     o.stack = t.narrowed = narrowed;
     if (o.global_batch == 0)
         o.global_batch = ty_system_batch(workload, cluster);
-    settle(p, workload, &o);
+    settle(p, &o);
     TY_CHECK(try_servers(&t, &o, error), status, done);
     if (t.best == NULL) {
         status = ty_fail(error, t.refusal.status != TY_OK ? t.refusal.status : TY_EINVAL, "%s: %s",

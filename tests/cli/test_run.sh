@@ -66,7 +66,7 @@ expect_error_line "shard: found \"tensor\" without servers"
 expect 2 plan -w mlp -c local:3 --fix servers=1,shard=rows
 expect_error_line "found 'rows', expected size or tensor"
 expect 4 plan -w mlp -c local:3 --system ddp --fix servers=1 -q
-expect_error_line "ddp has no servers of gradients; found 1"
+expect_error_line "ddp has no servers=1: its servers is 0"
 sed 's/"shard": "size"/"shard": "halves"/' "$work/served.json" >"$work/halves.json"
 expect 3 estimate "$work/halves.json"
 expect_error_line "/servers/shard: found \"halves\""

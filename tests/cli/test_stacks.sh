@@ -96,9 +96,9 @@ expect_error_line "--stack"
 
 # Plans that it cannot run are not proposed, and refused by name on request.
 ask 2 plan --stack pytorch-ddp --fix pp=2
-expect_error_line "stack pytorch-ddp has no pipelines; found 2 stages"
+expect_error_line "stack pytorch-ddp has no pp=2: its pp is 1"
 ask 2 plan --stack megatron --fix zero=3
-expect_error_line "stack megatron: found zero 3, but its levels of ZeRO are 0, 1"
+expect_error_line "stack megatron has no zero=3: its zero is 0, 1"
 expect 0 stack show pytorch-fsdp
 expect_output "levels of ZeRO 0, 2, 3"
 tr -s ' \n' ' ' <"$scratch/out" | grep -q "stages with equal replicas" && pass || fail "plans of unequal stages"

@@ -173,7 +173,7 @@ expect_output "160 samples per step"
 expect 0 plan --workload lenet --cluster baidu-ring-40 --system horovod --no-simulate
 expect_error_line "a batch of 160, the next that all 40 devices share: usual are 128"
 expect 4 plan --workload vgg16 --cluster "2x p100-server" --system horovod --fix zero=2
-expect_error_line "horovod: found zero 2, but its levels of ZeRO are 0"
+expect_error_line "horovod has no zero=2: its zero is 0"
 
 expect 2 plan --workload resnet50 --cluster "1x p3.16xlarge" --objective cots
 expect_error_line "cots" "did you mean cost"

@@ -146,11 +146,6 @@ Test(stack, what_the_worker_and_its_relatives_say)
     ty_stack_free(ddp);
 }
 
-#define LEFT_OPEN .schedule = -1, .compression = -1, .recompute = -1, .zero = -1
-#define AGAIN(BLOCKS, SEGMENT, PARTS)                                                              \
-    .schedule = -1, .compression = -1, .recompute = TY_RECOMPUTE_FULL, .zero = -1,                 \
-    .blocks = BLOCKS, .segment = SEGMENT, .parts = PARTS
-
 /* Specified values replace the base's, all others are inherited. The sets survive a JSON round
  * trip, and errors in them are reported. */
 Test(stack, plans_it_can_run)
@@ -166,39 +161,16 @@ Test(stack, plans_it_can_run)
     };
     ty_stack *worker = open_stack("trainyard"), *ddp = open_stack("pytorch-ddp");
     ty_stack *titan = open_stack("torchtitan"), *fsdp = open_stack("pytorch-fsdp");
-    ty_stack *megatron = open_stack("megatron"), *maxtext = open_stack("maxtext");
-    /* By Megatron-LM's validate_args: each refused combination with one that is accepted. */
-    static const struct {
-        ty_stack_use use;
-        const char *why;
-    } limited[] = {
-        {{.sizes = {2}, .has_experts = true, LEFT_OPEN, .sequence_parallel = 0},
-         "2 tensor-parallel ranks without it"},
-        {{.sizes = {2}, .has_experts = true, LEFT_OPEN, .sequence_parallel = 1}, NULL},
-        {{.sizes = {2}, .has_experts = true, LEFT_OPEN, .sequence_parallel = -1}, NULL},
-        {{.sizes = {2}, LEFT_OPEN, .sequence_parallel = 0}, NULL},
-        {{.sizes = {1, 1, 4}, .has_experts = true, LEFT_OPEN, .is_fp16 = true},
-         "no expert parallelism in fp16; found 4"},
-        {{.sizes = {1, 1, 4}, .has_experts = true, LEFT_OPEN}, NULL},
-        {{.sizes = {1, 1, 1}, .has_experts = true, LEFT_OPEN, .is_fp16 = true}, NULL},
-        {{AGAIN(12, 5, 1)}, "found 12 blocks, 1 of such stages, and 5"},
-        {{AGAIN(12, 4, 1)}, NULL},
-        {{AGAIN(12, 4, 2)}, "found 12 blocks, 2 of such stages, and 4"},
-        {{AGAIN(12, 3, 2)}, NULL},
-        {{AGAIN(12, 1, 5)}, NULL},
-        {{AGAIN(12, 0, 5)}, "found 12 blocks, 5 of such stages, and 0 (a stage)"},
-        {{AGAIN(12, 0, 6)}, NULL},
-    };
     const ty_stack_plans all = ty_stack_all_plans();
     char *text = text_of(ddp), *whole = text_of(worker);
-    ty_stack_use use = {.stages = 2, .schedule = 0, .compression = -1, .recompute = -1, .zero = -1};
     ty_error error = {0};
 
-    cr_expect(memcmp(&worker->plans, &all, sizeof all) == 0);
+    cr_expect(memcmp(&worker->plans.may, &all.may, sizeof all.may) == 0);
     cr_expect_null(strstr(whole, "\"plans\""), "what can run everything says nothing");
-    cr_expect_eq(ddp->plans.schedules, 0);
-    cr_expect_eq(titan->plans.zero_levels, fsdp->plans.zero_levels);
-    cr_expect_neq(titan->plans.parallelism, fsdp->plans.parallelism);
+    cr_expect_eq(ddp->plans.may.of[TY_AXIS_SCHEDULE], 0);
+    cr_expect_eq(ddp->plans.may.of[TY_AXIS_PP], 1u << TY_KIND_ONE);
+    cr_expect_eq(titan->plans.may.of[TY_AXIS_ZERO], fsdp->plans.may.of[TY_AXIS_ZERO]);
+    cr_expect_neq(titan->plans.may.of[TY_AXIS_TP], fsdp->plans.may.of[TY_AXIS_TP]);
     for (size_t i = 0; i < sizeof wrong / sizeof *wrong; i++) {
         char *broken = changed(text, wrong[i].find, wrong[i].put);
         ty_json_document *document = NULL;
@@ -211,46 +183,12 @@ Test(stack, plans_it_can_run)
         ty_free(broken);
     }
 
-    cr_expect_eq(ty_stack_check(worker, &use, &error), TY_OK);
-    cr_expect_eq(ty_stack_check(ddp, &use, &error), TY_EINVAL);
-    cr_expect_str_eq(error.message, "stack pytorch-ddp has no pipelines; found 2 stages");
-    cr_expect_eq(ty_stack_check(titan, &use, &error), TY_OK);
-    use.zero = 1;
-    cr_expect_eq(ty_stack_check(titan, &use, &error), TY_EINVAL);
-    cr_expect_str_eq(error.message,
-                     "stack torchtitan: found zero 1, but its levels of ZeRO are 0, 2, 3");
-    use = (ty_stack_use){
-        .sizes = {1, 2, 1}, .schedule = -1, .compression = -1, .recompute = -1, .zero = -1};
-    cr_expect_eq(ty_stack_check(fsdp, &use, &error), TY_EINVAL);
-    cr_expect_str_eq(error.message, "stack pytorch-fsdp has no context parallelism; found 2");
-    /* Norms and activation functions only: Megatron-Core recomputes those of experts, other
-     * frameworks those of any layer. */
-    use = (ty_stack_use){.schedule = -1,
-                         .compression = -1,
-                         .recompute = TY_RECOMPUTE_ELEMENTWISE,
-                         .zero = -1,
-                         .is_dense = true};
-    cr_expect_eq(ty_stack_check(fsdp, &use, &error), TY_OK, "%s", error.message);
-    cr_expect_eq(ty_stack_check(megatron, &use, &error), TY_EINVAL);
-    cr_expect_str_eq(error.message, "stack megatron: found recompute elementwise, but its ways to "
-                                    "recompute are none, selective, full");
-    use.is_dense = false;
-    cr_expect_eq(ty_stack_check(megatron, &use, &error), TY_OK, "%s", error.message);
-    for (size_t i = 0; i < sizeof limited / sizeof *limited; i++) {
-        cr_expect_eq(ty_stack_check(maxtext, &limited[i].use, &error), TY_OK, "%s", error.message);
-        cr_expect_eq(ty_stack_check(megatron, &limited[i].use, &error),
-                     limited[i].why == NULL ? TY_OK : TY_EINVAL, "%zu", i);
-        cr_expect(limited[i].why == NULL || strstr(error.message, limited[i].why) != NULL, "%s",
-                  error.message);
-    }
     ty_free(text);
     ty_free(whole);
     ty_stack_free(worker);
     ty_stack_free(ddp);
     ty_stack_free(titan);
     ty_stack_free(fsdp);
-    ty_stack_free(megatron);
-    ty_stack_free(maxtext);
 }
 
 Test(stack, what_is_like_another_takes_its_figures_with_their_sources)

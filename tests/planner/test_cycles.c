@@ -142,7 +142,7 @@ Test(cycles, are_paid_for_where_the_stack_has_one)
     cr_expect_float_eq(plan->stack->exchange_cycle_s, 0.007, 1e-12);
     cr_expect_not_null(strstr(plan->candidates[0].name, "cycle 7 ms"), "%s",
                        plan->candidates[0].name);
-    cr_expect_eq(plan->stack->plans.zero_levels, s.stack->plans.zero_levels);
+    cr_expect_eq(plan->stack->plans.may.of[TY_AXIS_ZERO], s.stack->plans.may.of[TY_AXIS_ZERO]);
     ty_plan_free(plan);
     close_scene(&s);
     s = open_scene("16x p100-server", "trainyard");

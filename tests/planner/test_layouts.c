@@ -48,7 +48,6 @@ static scene open_scene(scene_kind kind, uint64_t seed, uint32_t pin_one_in)
     char workload[256], cluster[128];
     scene s = {.options = ty_plan_options_default()};
     const uint32_t heads = 4u << pick(&state, 2);
-    ty_stack_use use;
     ty_error error = {0};
 
     snprintf(workload, sizeof workload,
@@ -109,8 +108,8 @@ static scene open_scene(scene_kind kind, uint64_t seed, uint32_t pin_one_in)
     if (pick(&state, pin_one_in) == 0)
         pin(&s.options.pins, "compression=none");
     /* The framework refuses plans that it cannot run. Keep some such queries. */
-    use = ty_stack_use_of(s.workload, &s.options.pins);
-    if (ty_stack_check(s.stack, &use, NULL) != TY_OK && pick(&state, 8) > 0) {
+    if (ty_stack_check(s.stack, &s.options.pins, s.workload, false, NULL) != TY_OK &&
+        pick(&state, 8) > 0) {
         ty_stack_free(s.stack);
         cr_assert_eq(ty_stack_open(TY_WORKER_STACK, &s.stack, &error), TY_OK, "%s", error.message);
         s.options.stack = s.stack;
