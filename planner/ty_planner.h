@@ -133,6 +133,12 @@ bool ty_trains_in_fp16(const ty_workload *workload, const ty_cluster *cluster, u
  * @return TY_EINVAL if that stack cannot run it (ty_stack_check) */
 ty_status ty_plan_use_stack(ty_plan *plan, const ty_stack *stack, ty_error *error) TY_MUST_CHECK;
 
+typedef enum ty_idle_rule {
+    TY_IDLE_NEVER,
+    TY_IDLE_IF_NEEDED, /* if nothing can be divided over all devices */
+    TY_IDLE_MAY
+} ty_idle_rule;
+
 /** A question about a workload and a cluster. Its pins (ty_axes.h) fix what a plan decides; axes
  * without a pin are searched. Stale gradients, servers and lag are used only if they are pinned:
  * they change convergence or the roles of devices. */
@@ -144,8 +150,8 @@ typedef struct ty_plan_options {
      * and ZeRO are considered only if they are pinned or nothing fits without. With a pinned DP
      * size, if TP, CP, EP and PP are open, they use all devices that it leaves. */
     ty_pins pins;
-    bool may_idle; /* plans may leave hosts idle, or devices of one host, unless devices are pinned
-                    */
+    ty_idle_rule idle; /* whether plans may leave hosts idle, or devices of one host, unless
+                          devices are pinned */
     /* Among plans at most this share slower than the fastest, the simplest is the answer
      * (ty_plan_search); 0: the fastest. */
     double tolerance;

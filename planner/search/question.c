@@ -755,7 +755,7 @@ ty_status ty_search_question_make(const ty_workload *workload, const ty_cluster 
                     q->pins->actors, ty_cluster_device_count(cluster), ty_cluster_name(cluster));
         goto failed;
     }
-    TY_CHECK(ty_device_sets_propose(cluster, q->pins, options->may_idle, q->servers,
+    TY_CHECK(ty_device_sets_propose(cluster, q->pins, options->idle == TY_IDLE_MAY, q->servers,
                                     q->global_batch, &q->sets, &q->set_count, error),
              status, failed);
     if (q->stack == NULL) {

@@ -1104,6 +1104,16 @@ ty_status ty_plan_search_once(const ty_workload *workload, const ty_cluster *clu
     refusal = q.refusal; /* of all devices */
     TY_CHECK(search_sets(&s, &q, error), status, done);
     if (s.estimates == 0 && !s.list.is_cut_short) {
+        if (options->idle == TY_IDLE_IF_NEEDED && s.list.count == 0) {
+            ty_plan_options fewer = *options;
+            ty_error why = {0};
+            fewer.idle = TY_IDLE_MAY;
+            status = ty_plan_search_once(workload, cluster, profile, &fewer, out, &why);
+            if (status != TY_EINFEASIBLE && status != TY_EINVAL) {
+                status = status == TY_OK ? TY_OK : ty_fail(error, status, "%s", why.message);
+                goto done;
+            }
+        }
         TY_CHECK(ty_search_question_use(&q, &q.sets[0], error), status, done);
         if (options->layouts_only)
             status = refuse_layouts(&q, &s, error);

@@ -20,7 +20,7 @@ typedef struct preset {
     bool is_of_layouts; /* equal stages of blocks; dimensions are searched */
 } preset;
 
-/* Algorithms of NCCL and MPI. */
+/* Algorithms of NCCL and MPI; what systems have beyond the plain values. */
 #define LIBRARY "automatic|ring|tree"
 #define COMMON "cycle=,shard=,algorithm=" LIBRARY
 #define WHOLE "pp=1,compression=none" /* data parallel: every device has all layers */
@@ -402,7 +402,7 @@ static ty_status try_dedicated(trial *t, ty_plan_options *options, ty_error *err
 {
     const uint32_t hosts = ty_cluster_host_count(t->cluster);
     const uint32_t simulate_top = options->simulate_top;
-    const bool may_idle = options->may_idle;
+    const ty_idle_rule idle = options->idle;
     trial scout = *t;
     uint32_t best = 0;
     double best_s = HUGE_VAL;
@@ -412,7 +412,7 @@ static ty_status try_dedicated(trial *t, ty_plan_options *options, ty_error *err
     scout.made = NULL;
     scout.made_count = scout.made_room = 0;
     scout.refusal = (ty_error){0};
-    options->may_idle = true; /* a batch may divide by fewer only */
+    options->idle = TY_IDLE_MAY; /* a batch may divide by fewer only */
     options->simulate_top = 0;
     for (uint32_t n = 1; status == TY_OK && n <= hosts / 2; n = next_servers(n)) {
         ty_pin(&options->pins, TY_AXIS_SERVERS, n);
@@ -428,7 +428,7 @@ static ty_status try_dedicated(trial *t, ty_plan_options *options, ty_error *err
     if (status == TY_OK && best > 0)
         status = try_all(t, options, error);
     ty_unpin(&options->pins, TY_AXIS_SERVERS);
-    options->may_idle = may_idle;
+    options->idle = idle;
     trial_clear(&scout);
     return status;
 }
@@ -439,10 +439,10 @@ static ty_status try_servers(trial *t, ty_plan_options *options, ty_error *error
     ty_status status = TY_OK;
 
     if (!t->has_servers || ty_is_pinned(&options->pins, TY_AXIS(SERVERS))) {
-        const bool may_idle = options->may_idle;
-        options->may_idle = may_idle || options->pins.servers > 0;
+        const ty_idle_rule idle = options->idle;
+        options->idle = options->pins.servers > 0 ? TY_IDLE_MAY : idle;
         status = try_all(t, options, error);
-        options->may_idle = may_idle;
+        options->idle = idle;
         return status;
     }
     if (!ty_is_pinned(&options->pins, TY_AXIS(SHARD)))

@@ -73,10 +73,12 @@ ty_status ty_plan_options_of(const ty_question *question, const ty_question_inpu
         TY_TRY(ty_pins_read(question->fix, ty_cluster_device_count(inputs->cluster), &out->pins,
                             error));
     TY_TRY(check_schedule(question, inputs->workload, out, error));
-    /* A question that pins the layout of the devices uses all of them; systems use all given
-     * devices. */
-    out->may_idle = question->system == NULL &&
-                    !ty_is_pinned(&out->pins, TY_AXES_OF_RANKS | TY_AXIS(PP) | TY_AXIS(DP) |
-                                                  TY_AXIS(REPLICAS) | TY_AXIS(LAYERS));
+    /* A question that pins the layout of the devices uses all of them if it can; systems use all
+     * given devices. */
+    out->idle = question->system != NULL ? TY_IDLE_NEVER
+                : ty_is_pinned(&out->pins, TY_AXES_OF_RANKS | TY_AXIS(PP) | TY_AXIS(DP) |
+                                               TY_AXIS(REPLICAS) | TY_AXIS(LAYERS))
+                    ? TY_IDLE_IF_NEEDED
+                    : TY_IDLE_MAY;
     return TY_OK;
 }

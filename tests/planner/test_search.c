@@ -1357,7 +1357,7 @@ static double best_step_s(const char *workload, const char *cluster_text, bool m
     ty_plan *plan;
     double step_s;
 
-    options.may_idle = may_idle;
+    options.idle = may_idle ? TY_IDLE_MAY : TY_IDLE_NEVER;
     plan = search(w, cluster, &options);
     step_s = plan->prediction.step_time_s;
     *idle = plan->idle_devices;
@@ -1417,7 +1417,7 @@ Test(search, unlike_hosts_may_be_left_out)
     ty_plan *plan;
 
     ty_workload_set_precision(llama, TY_PRECISION_BF16); /* which is slow on the V100s */
-    options.may_idle = true;
+    options.idle = TY_IDLE_MAY;
     plan = search(llama, cluster, &options);
     cr_expect_gt(plan->idle_devices, 0);
     for (uint32_t s = 0; s < plan->stage_count; s++)
@@ -1548,6 +1548,33 @@ Test(search, devices_can_be_fixed)
     }
     ty_cluster_free(cluster);
     ty_workload_free(mlp);
+}
+
+/* Pins that do not divide over all devices have a plan on fewer, if the question allows that. */
+Test(search, idle_if_needed)
+{
+    ty_workload *resnet = open_workload("resnet50");
+    ty_cluster *cluster = open_cluster("2x dgx-a100");
+    ty_plan_options options = ty_plan_options_default();
+    ty_plan *plan = NULL;
+    ty_error error = {0};
+
+    pin(&options.pins, "pp=2,micro_batch=64"); /* of 256: four micro-batches for eight replicas */
+    cr_expect_eq(ty_plan_search(resnet, cluster, NULL, &options, &plan, &error), TY_EINFEASIBLE);
+    cr_expect_not_null(strstr(error.message, "no way to divide"), "%s", error.message);
+    options.idle = TY_IDLE_IF_NEEDED;
+    plan = search(resnet, cluster, &options);
+    expect_good_plan(plan, cluster);
+    cr_expect_eq(plan->stage_count, 2);
+    cr_expect_eq(plan->micro_batch_size, 64);
+    cr_expect_eq(plan->idle_devices, 8, "%u", plan->idle_devices);
+    ty_plan_free(plan);
+    pin(&options.pins, "micro_batch=16"); /* all devices, although fewer could be as fast */
+    plan = search(resnet, cluster, &options);
+    cr_expect_eq(plan->idle_devices, 0);
+    ty_plan_free(plan);
+    ty_cluster_free(cluster);
+    ty_workload_free(resnet);
 }
 
 /* A plan's file contains the number of idle devices, and the cost functions check it. */
