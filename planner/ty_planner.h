@@ -135,7 +135,7 @@ ty_status ty_plan_use_stack(ty_plan *plan, const ty_stack *stack, ty_error *erro
 
 typedef enum ty_idle_rule {
     TY_IDLE_NEVER,
-    TY_IDLE_IF_NEEDED, /* if nothing can be divided over all devices */
+    TY_IDLE_IF_NEEDED, /* if no partition uses all devices */
     TY_IDLE_MAY
 } ty_idle_rule;
 

@@ -165,6 +165,19 @@ same around step_time_s around-simulated.json ring-simulated.json
 expect 0 plan -w mlp -c local:2 --fix pp=1,compression=none,algorithm=around -q -o around-local.json
 expect 0 run around-local.json --steps 4 -q
 
+# The axis: read, varied and printed; the plan is that of the one it copies.
+for axis in late staleness; do
+    expect 0 plan -w vgg16 -c "2x p100-server" --fix pp=1,dp=8,micro_batch=16,compression=none,bucket=25MiB,algorithm=ring,$axis=1 --no-simulate -q -o $axis.json
+    expect 0 estimate $axis.json --json
+    cp "$scratch/out" $axis-estimated.json
+done
+same late step_time_s late-estimated.json staleness-estimated.json
+expect 0 plan -w vgg16 -c "2x p100-server" --fix pp=1,late=1 --no-simulate -q
+expect_output ",late=1"
+expect 0 whatif -w vgg16 -c "2x p100-server" --vary late=0,1 --csv -q
+expect 4 plan -w vgg16 -c "2x p100-server" --system ddp --fix late=1 -q
+expect_error_line "ddp has no late=1: its late is 0"
+
 # The preset: listed, and as good as the one it copies.
 expect 0 systems -w vgg16 -c "2x p100-server" -q
 expect_output "mine"

@@ -1,6 +1,6 @@
 """Follows docs/design/recipes.md in a copy of the sources: follow.py COPY.
 
-Adds a schedule, a compressor, a layer kind, a collective algorithm, a preset, a launch target, a device with its host, a model family, a
+Adds a schedule, a compressor, an axis, a layer kind, a collective algorithm, a preset, a launch target, a device with its host, a model family, a
 model and a cluster, each by its recipe. Each addition behaves like an existing entry, so that
 test_recipes.sh can compare the two.
 Ends with 1 if a recipe names a location that no longer exists.
@@ -65,7 +65,7 @@ def entry_of(path, member, name):
 
 # A schedule: every micro-batch runs forward and backward before the next begins.
 recipe("a schedule", 4)
-edit("core/ty_plan.h", "TY_SCHEDULE_COUNT", "    TY_TURNS,", before=True)
+edit("core/ty_axes.h", "TY_SCHEDULE_COUNT", "    TY_TURNS,", before=True)
 edit("core/model/schedules.c", "rows[TY_SCHEDULE_COUNT] = {",
      '    [TY_TURNS] = {.name = "turns", .is_usual = true, .most_zero = MOST_ZERO, .warmup_times = 1},')
 write("planner/lower/schedule_turns.c", '''\
@@ -97,6 +97,17 @@ write("execute/codec/codec_again.c", (copy / "execute/codec/codec_fp16.c").read_
 edit("study/catalogue/convergence.json", '"name": "fp16"',
      '    {"name": "fp16-again", "low": 1, "expected": 1, "high": 1.02, "source": "half"},')
 
+# An axis: staleness under another name.
+recipe("an axis", 4)
+edit("core/ty_axes.h", "    TY_AXIS_COUNT", "    TY_AXIS_LATE,", before=True)
+edit("core/ty_axes.h", "    uint32_t lag;", "    uint32_t late;")
+edit("core/plan/plan_axes.c", "[TY_AXIS_LAG] =",
+     '    [TY_AXIS_LATE] = {"late", AT(late), NUMBER, .values = "0 1", .most = TY_MAX_STALENESS, .kinds = 2},')
+replace("planner/search/candidate_plan.c", "plan->staleness = q->pins->staleness;",
+        "plan->staleness = q->pins->staleness + q->pins->late;")
+edit("planner/search/candidate_pins.c", "ty_pins_take(pins, asked, TY_AXIS_CYCLE);",
+     "    ty_pins_take(pins, asked, TY_AXIS_LATE);")
+
 # A layer kind: linear layers under another name, in a separate file.
 recipe("a layer kind", 4)
 edit("core/ty_workload.h", "KIND(RELU, relu)", "    KIND(DENSE, dense) \\", before=True)
@@ -115,12 +126,8 @@ edit("simulate/pattern.c", "[TY_RING] = TY_SHAPE_RING", "        [TY_AROUND] = T
 # A preset: DistributedDataParallel's choices under another name.
 edit("planner/search/systems.c", "static const preset presets[] = {", '''\
     {{"mine", "buckets of 25 MiB overlapped with backward", "made for a test"},
-     .bucket_bytes = {25 * MIB},
-     .algorithms = {-1, -1},
-     .can_exchange = LIBRARY,
-     .plans = {.compressions = ONE(TY_COMPRESSION_NONE),
-               .recomputes = ONE(TY_RECOMPUTE_NONE),
-               .zero_levels = ONE(0)}},''')
+     .may = "compression=none",
+     .tries = WHOLE ",bucket=25MiB"},''')
 
 touched.clear()
 
