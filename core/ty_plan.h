@@ -556,7 +556,7 @@ ty_status ty_plan_digest(const ty_plan *plan, ty_digest *out, ty_error *error) T
 
 /** A plan beyond these limits is rejected as implausible. */
 #define TY_MAX_RANKS 1000000
-#define TY_MAX_MICRO_BATCHES 1000000000
+#define TY_MAX_MICRO_BATCHES (1u << 30)
 #define TY_MAX_PARALLEL_SIZE 1024 /* of each kind */
 #define TY_MAX_STALENESS 64
 #define TY_MAX_STAGES_OF_A_PLAN 10000

@@ -143,10 +143,11 @@ static ty_status unsigned_new(const ty_plan *plan, ty_program **out, ty_error *e
 
 ty_status ty_lower_refuse(const ty_lowering *l)
 {
-    return ty_fail(l->error, TY_ELIMIT,
-                   "a step of %u micro-batches has more than %u instructions, the most that a "
-                   "program may have",
-                   l->plan->micro_batches, TY_MAX_INSTRUCTIONS);
+    return ty_fail(
+        l->error, TY_ELIMIT,
+        "a step of %u micro-batches has more than %u instructions, the most of a program: "
+        "expected a smaller global batch or larger micro-batches",
+        l->plan->micro_batches, TY_MAX_INSTRUCTIONS);
 }
 
 /* Refuses at once what would be refused later: a forward comes with at least three others. */

@@ -4,7 +4,13 @@
 
 #include <math.h>
 
-#define LARGEST 9007199254740992.0 /* 2^53 */
+/* The most that a row counts: more than any device has, and rows add up to less than 2^53. */
+#define MOST_BYTES 1125899906842624.0 /* 2^50 */
+
+static uint64_t whole_bytes(double bytes)
+{
+    return (uint64_t)fmin(bytes, MOST_BYTES);
+}
 
 /* ---- Weights, gradients, optimizer states ---------------------------------------------------- */
 
@@ -249,19 +255,15 @@ ty_status ty_stage_memory(const ty_plan *plan, const ty_program *program, uint32
     }
     /* Peak of all virtual stages' slots together. */
     activations = ty_program_peak_stash(program, position, slots) + most;
-    if (!(weights + gradients + optimizer + activations + communication + compression < LARGEST)) {
-        status = ty_fail(error, TY_EINVAL, "stage %u: needs more than 2^53 bytes", stage);
-        goto done;
-    }
     *out = (ty_memory_use){
-        .parameter_bytes = (uint64_t)weights,
-        .gradient_bytes = (uint64_t)gradients,
-        .optimizer_bytes = (uint64_t)optimizer,
-        .activation_bytes = (uint64_t)activations,
-        .communication_bytes = (uint64_t)communication,
-        .compression_bytes = (uint64_t)compression,
+        .parameter_bytes = whole_bytes(weights),
+        .gradient_bytes = whole_bytes(gradients),
+        .optimizer_bytes = whole_bytes(optimizer),
+        .activation_bytes = whole_bytes(activations),
+        .communication_bytes = whole_bytes(communication),
+        .compression_bytes = whole_bytes(compression),
         .workspace_bytes =
-            is_autograd ? (uint64_t)(stack->context_bytes + stack->memory_waste * activations)
+            is_autograd ? whole_bytes(stack->context_bytes + stack->memory_waste * activations)
                         : ty_memory_workspace(plan, position, positions, m.is_on_cores)};
     if (plan->workload->learning == TY_LEARNING_REINFORCEMENT) {
         add_player(plan, out);
