@@ -197,7 +197,7 @@ static ty_status find_period(const short_step *s, uint32_t only, uint32_t *out, 
     for (uint32_t r = 0; r < ranks; r++)
         TY_CHECK(by_micro_batch_make(s, r, &lists[r], error), status, done);
     for (uint32_t period = only > 0 ? only : unit;
-         *out == 0 && period <= s->plan.micro_batches / TY_SHORT_WINDOWS / 2; period += unit) {
+         *out == 0 && period < s->plan.micro_batches / TY_SHORT_WINDOWS; period += unit) {
         bool is_found;
         TY_CHECK(is_periodic(s, lists, period, &is_found, error), status, done);
         *out = is_found ? period : 0;
@@ -269,8 +269,9 @@ ty_status ty_estimate_steady(const ty_plan *plan, const ty_program *program, ty_
                              void *context, ty_step_summary *out, ty_error *error)
 {
     const uint32_t unit = (uint32_t)ty_plan_repetition(plan);
-    short_step s = {0}, longer = {0};
+    short_step s = {0};
     uint32_t period = 0, first;
+    ty_step_summary shorter;
     ty_status status = TY_OK;
 
     TY_CHECK(program->left_out > 0
@@ -284,18 +285,16 @@ ty_status ty_estimate_steady(const ty_plan *plan, const ty_program *program, ty_
                      done);
         else
             period = first / TY_SHORT_WINDOWS / unit * unit;
-        first = s.plan.micro_batches;
     }
+    shorter = s.walked.summary;
     if (period > 0) {
-        TY_CHECK(walk_short(plan, first + period, NULL, costs, context, &longer, error), status,
-                 done);
-        ty_step_summary_extend(&s.walked.plan, &longer.walked.summary,
-                               (double)(plan->micro_batches - first) / period, &s.walked.summary);
+        TY_CHECK(walk_short(plan, first + period, NULL, costs, context, &s, error), status, done);
+        ty_step_summary_extend(&s.walked.plan, &s.walked.summary,
+                               (double)(plan->micro_batches - first) / period, &shorter);
     }
-    *out = s.walked.summary;
+    *out = shorter;
     ty_step_summary_rate(plan, out); /* of all its devices, not of one replica's */
 done:
     short_step_clear(&s);
-    short_step_clear(&longer);
     return status;
 }

@@ -157,18 +157,19 @@ static ty_status check_size(const ty_lowering *l)
 
     for (uint32_t s = 0; s < l->plan->stage_count; s++)
         passes += l->plan->micro_batches / l->plan->stages[s].replicas;
-    return passes > TY_MAX_INSTRUCTIONS / 4 ? ty_lower_refuse(l) : TY_OK;
+    return passes > l->left / 4 ? ty_lower_refuse(l) : TY_OK;
 }
 
-/* The first `micro_batches` of a plan. */
-static ty_status lower_plan(const ty_plan *plan, uint32_t micro_batches, bool are_passes_only,
-                            bool is_signed, ty_program **out, ty_error *error)
+/* The first `micro_batches` of a plan. @param most instructions */
+static ty_status lower_plan(const ty_plan *plan, uint32_t micro_batches, uint64_t most,
+                            bool are_passes_only, bool is_signed, ty_program **out, ty_error *error)
 {
     const bool are_all_in_flight = ty_schedule_at(plan->schedule)->has_full_in_flight;
     ty_plan some = *plan;
     ty_lowering lowering = {.plan = &some,
                             .are_passes_only = are_passes_only,
                             .first_backward = ty_workload_first_backward(plan->workload),
+                            .left = most,
                             .error = error};
     ty_status status = TY_OK;
 
@@ -202,22 +203,23 @@ cleanup:
 
 ty_status ty_plan_lower(const ty_plan *plan, ty_program **out, ty_error *error)
 {
-    return lower_plan(plan, plan->micro_batches, false, true, out, error);
+    return lower_plan(plan, plan->micro_batches, TY_MAX_INSTRUCTIONS, false, true, out, error);
 }
 
 ty_status ty_plan_lower_passes(const ty_plan *plan, ty_program **out, ty_error *error)
 {
     TY_TRY(check_plan(plan, error));
-    return lower_plan(plan, ty_plan_memory_micro_batches(plan), true, false, out, error);
+    return lower_plan(plan, ty_plan_memory_micro_batches(plan), UINT64_MAX, true, false, out,
+                      error);
 }
 
 ty_status ty_plan_lower_unsigned(const ty_plan *plan, ty_program **out, ty_error *error)
 {
-    return lower_plan(plan, plan->micro_batches, false, false, out, error);
+    return lower_plan(plan, plan->micro_batches, TY_MAX_INSTRUCTIONS, false, false, out, error);
 }
 
 ty_status ty_plan_lower_short(const ty_plan *plan, uint32_t micro_batches, ty_program **out,
                               ty_error *error)
 {
-    return lower_plan(plan, micro_batches, false, false, out, error);
+    return lower_plan(plan, micro_batches, UINT64_MAX, false, false, out, error);
 }

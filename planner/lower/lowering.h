@@ -41,7 +41,7 @@ typedef struct ty_lowering {
     ty_lower_gathered together[TY_GATHER_AHEAD]; /* with ZeRO 3: in a micro-batch's pass */
     uint32_t *segments; /* [layers of the workload]: first layer of its segment, or of its stage
                            without recomputation */
-    uint32_t appended;  /* instructions */
+    uint64_t left;      /* instructions that the program may still have */
     ty_error *error;
 } ty_lowering;
 
@@ -58,14 +58,14 @@ ty_status ty_plan_lower_passes(const ty_plan *plan, ty_program **out,
 ty_status ty_plan_lower_unsigned(const ty_plan *plan, ty_program **out,
                                  ty_error *error) TY_MUST_CHECK;
 /** The same with the first `micro_batches` of all replicas: a multiple of ty_plan_repetition, or
- * all. The program's `left_out` are the others. */
+ * all. The program's `left_out` are the others. Of any size: for estimates only. */
 ty_status ty_plan_lower_short(const ty_plan *plan, uint32_t micro_batches, ty_program **out,
                               ty_error *error) TY_MUST_CHECK;
 
 /* short.c: micro-batches of all replicas. */
 
-/* Windows of a short program: it settles in the first, is compared with itself in the next two, and
- * cools down in the last. */
+/* Windows of a short program: it settles in the first, the second is compared with what follows it,
+ * and it cools down in the last. A window has more micro-batches than are worked on at once. */
 #define TY_SHORT_WINDOWS 4
 
 /** After which a schedule repeats in its steady state. */
@@ -127,7 +127,7 @@ ty_status ty_lower_refuse(const ty_lowering *lowering);
 static inline ty_status ty_lower_append(ty_lowering *l, const ty_instruction *instruction,
                                         const uint32_t *waits, uint32_t wait_count, uint32_t *index)
 {
-    if (l->appended++ == TY_MAX_INSTRUCTIONS)
+    if (l->left-- == 0)
         return ty_lower_refuse(l);
     return ty_program_append(l->program, l->pipeline_rank, instruction, waits, wait_count, index,
                              l->error);

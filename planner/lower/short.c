@@ -5,8 +5,7 @@
  */
 #include "lowering.h"
 
-/* Micro-batches per replica in the window of a program in which it is compared with itself:
- * twice those in flight, and some for what overlaps with them. */
+/* Micro-batches of a window beyond those in flight: loads are ahead of them. */
 #define MORE_THAN_IN_FLIGHT 8
 /* A program is shortened if it has more micro-batches than those of so many short ones. */
 #define SHORT_PROGRAMS 3
@@ -25,14 +24,22 @@ uint64_t ty_plan_repetition(const ty_plan *plan)
 /* At least the in-flight micro-batches of a replica, but for GPipe's. */
 static uint64_t in_flight(const ty_plan *plan)
 {
-    const ty_schedule_row *row = ty_schedule_at(plan->schedule);
-    uint64_t most = 1;
+    uint64_t most = 0;
 
     for (uint32_t p = 0; p < ty_plan_pipeline_size(plan); p++) {
-        const uint64_t warmup = ty_plan_warmup(plan, p) + 1;
+        const uint64_t warmup = ty_plan_warmup(plan, p);
         most = warmup > most ? warmup : most;
     }
-    return most * row->warmup_times * (row->is_interleaved ? 2 : 1);
+    return (most + 1) * ty_schedule_at(plan->schedule)->warmup_times;
+}
+
+/* At least the micro-batches from the one whose forward is next to the one whose last pass is: of
+ * interleaved stages three groups, of a backward in two parts the deferred ones, too. */
+static uint64_t at_once(const ty_plan *plan)
+{
+    const ty_schedule_row *row = ty_schedule_at(plan->schedule);
+
+    return in_flight(plan) * (row->is_interleaved ? 3 : row->splits_backward ? 2 : 1);
 }
 
 /* The plan's, or fewer: a multiple of its repetition with `local` or more of every replica. */
@@ -55,6 +62,6 @@ uint32_t ty_plan_memory_micro_batches(const ty_plan *plan)
 
 uint32_t ty_plan_steady_micro_batches(const ty_plan *plan)
 {
-    return at_most_plans(plan, TY_SHORT_WINDOWS * (2 * in_flight(plan) + MORE_THAN_IN_FLIGHT),
+    return at_most_plans(plan, TY_SHORT_WINDOWS * (at_once(plan) + MORE_THAN_IN_FLIGHT),
                          SHORT_PROGRAMS);
 }

@@ -1,5 +1,6 @@
 /* Presets: each system's choices as sets over the axes of the plan space. */
 #include "candidate.h"
+#include "lowering.h"
 
 #include <math.h>
 #include <stdlib.h>
@@ -647,14 +648,14 @@ done:
 
 /* ---- Rows of a table ------------------------------------------------------------------------ */
 
-/* The content of a plan that determines its run, without its name. */
+/* The content of a plan that determines its run, without its name; the program with as few
+ * micro-batches as show its order. */
 static ty_status write_run(const ty_plan *plan, ty_text *out, ty_error *error)
 {
     ty_json_writer w = ty_json_writer_on(out);
     ty_program *program = NULL;
 
-    TY_TRY(ty_plan_lower(plan, &program, error));
-    program->plan_digest = (ty_digest){0};
+    TY_TRY(ty_plan_lower_short(plan, ty_plan_steady_micro_batches(plan), &program, error));
     ty_program_to_json(program, &w, NULL);
     ty_program_free(program);
     for (uint32_t b = 0; b < plan->bucket_count; b++) {
