@@ -483,6 +483,7 @@ expect_error_line "shards weights, gradients and optimizer together"
 expect 0 plan -w "llama-3.1-8b batch=256" -c "8x dgx-h100" --fix "$(rest pp=1,tp=4,sp=1,zero=1,compression=none)" --optimizer muon --no-simulate -q -o muon.json
 expect 1 export muon.json --to megatron
 expect_error_line "its distributed optimizer does not run muon" "zero=0"
+expect 0 plan -w "llama-3.1-8b batch=256" -c "8x dgx-h100" --fix "$(rest pp=1,tp=4,sp=1,zero=3,recompute=none,compression=none)" --stack torchtitan --optimizer muon --no-simulate -q -o muon.json
 expect 1 export muon.json --to torchtitan
 expect_error_line "trains by AdamW, and the plan by muon" "--optimizer adamw"
 expect 0 plan -w "gpt2 sequence=512" -c "2x dgx-a100" --fix "$(rest pp=1,tp=1,zero=0,recompute=none,compression=none)" --optimizer adam8bit --no-simulate -q -o narrow_states.json
