@@ -381,7 +381,7 @@ Test(stack, constants_behind_a_name)
     ty_error error = {0};
 
     cr_expect(changed->compute_scale == 1.25 && changed->transfer_s == 1e-3);
-    cr_expect(base->compute_scale == 1 && base->step_jitter == 0);
+    cr_expect(base->compute_scale == 1 && base->transfer_s < 1e-3);
     cr_expect_eq(changed->host_kernel_s, base->host_kernel_s);
     cr_expect_str_eq(changed->name, "megatron-changed");
     cr_expect_str_eq(ty_stack_words(changed), "megatron  compute_scale=1.25 transfer_s=1e-3");

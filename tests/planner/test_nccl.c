@@ -322,6 +322,78 @@ static ty_status ask(const char *text, const ty_collective_question *question, u
     return status;
 }
 
+/* ---- Networks ---------------------------------------------------------------------------------
+ */
+
+/* NCCL 2.3.7 over TCP with so many connections (NVIDIA/nccl 209). */
+Test(networks, sockets_carry_what_was_measured)
+{
+    static const double measured[][2] = {{1, 2.06}, {2, 2.77}, {4, 3.28}, {8, 3.75}};
+
+    for (size_t i = 0; i < sizeof measured / sizeof measured[0]; i++)
+        cr_expect_float_eq(ty_socket_rate(TY_LINK_TCP, measured[i][0]) / 1e9, measured[i][1],
+                           0.03 * measured[i][1]);
+    cr_expect_eq(ty_socket_rate(TY_LINK_ENA, 1), 5e9 / 8);
+    cr_expect_eq(ty_socket_rate(TY_LINK_ENA, 2), 10e9 / 8);
+    cr_expect(isinf(ty_socket_rate(TY_LINK_EFA, 1)) && isinf(ty_socket_rate(TY_LINK_ROCE, 1)));
+}
+
+static double bus_of(const char *cluster, uint32_t ranks, uint64_t size)
+{
+    const ty_collective_question question = {.kind = TY_ALL_REDUCE, .ranks = ranks};
+    ty_collective_answer answer;
+    ty_error error = {0};
+
+    cr_assert_eq(ask(cluster, &question, size, &answer, NULL, &error), TY_OK, "%s", error.message);
+    return answer.bus_bandwidth_bytes_per_s;
+}
+
+/* No network carries more than its connections do, more of them carry more, and RDMA carries most.
+ */
+Test(networks, connections_bound_the_rate)
+{
+    enum { GIB = 1 << 30 };
+    const char *line =
+        "leaf:1 host:2 gpu:8 @v100-sxm2-16gb nvlink2 ena=100Gb/s nics=1 flows=%u";
+    double last = 0;
+
+    for (uint32_t flows = 1; flows <= 8; flows *= 2) {
+        char text[128];
+        double bus;
+        snprintf(text, sizeof text, line, flows);
+        bus = bus_of(text, 16, GIB);
+        cr_expect_gt(bus, last, "%s", text);
+        cr_expect_leq(bus, 2 * ty_socket_rate(TY_LINK_ENA, flows), "%s: %g", text, bus);
+        last = bus;
+    }
+    cr_expect_gt(
+        bus_of("leaf:1 host:2 gpu:8 @v100-sxm2-16gb nvlink2 roce100 nics=1", 16, GIB),
+        2 * last);
+}
+
+/* aws-ofi-nccl allows only Simple on hosts with the first generation of EFA. */
+Test(networks, efa_of_the_first_generation)
+{
+    const ty_communicator first = communicator_of("4x p4d.24xlarge", 32);
+    const ty_communicator second = communicator_of("4x p5.48xlarge", 32);
+    ty_collective_table table;
+
+    cr_expect(first.is_simple_only && !second.is_simple_only);
+    cr_assert_eq(ty_collective_table_make(&first, NULL, &table, NULL), TY_OK);
+    for (uint64_t size = 8; size < (uint64_t)1 << 33; size *= 2)
+        cr_expect_eq(ty_collective_choose(&table, TY_ALL_REDUCE, size).protocol, TY_NCCL_SIMPLE);
+}
+
+/* Through host memory, GPUs reach half of a PCIe port. */
+Test(networks, host_memory_halves_the_port)
+{
+    const double direct = bus_of("leaf:1 host:1 gpu:4 @t4 pcie3 eth10 p2p=pcie", 4, 1 << 28);
+    const double staged = bus_of("leaf:1 host:1 gpu:4 @t4 pcie3 eth10 p2p=host", 4, 1 << 28);
+
+    cr_expect_float_eq(staged / direct, 0.5, 0.01, "%g and %g", staged, direct);
+    cr_expect_eq(bus_of("leaf:1 host:1 gpu:4 @t4 pcie3 eth10", 4, 1 << 28), staged);
+}
+
 /* Queued calls against such measurements (ai-dynamo/aiconfigurator at 095f58a, comm/nccl, half
  * precision): small calls, and rings of two GPUs, whose own shard is half of the data. Calls
  * launched one at a time take tens of us longer and reach the same bandwidth. */

@@ -373,6 +373,19 @@ Test(waiting, largest_of_n_normal_numbers)
     }
 }
 
+/* Constants that were fitted to runs of eight include the waiting of eight. */
+Test(waiting, beyond_the_runs_that_were_fitted)
+{
+    const ty_stack stack = {.step_jitter = 0.02, .jitter_devices = 8};
+    const ty_stack alone = {.step_jitter = 0.02, .jitter_devices = 1};
+
+    cr_assert_eq(ty_stack_waiting(&stack, 1), 1);
+    cr_assert_eq(ty_stack_waiting(&stack, 8), 1);
+    check_near(ty_stack_waiting(&stack, 1024) * ty_stack_waiting(&alone, 8),
+               ty_stack_waiting(&alone, 1024), 1e-12, "beyond eight");
+    check_near(ty_stack_waiting(&alone, 1024), 1 + 0.02 * ty_expected_largest(1024), 1e-12, "all");
+}
+
 /* ---- Published measurements -------------------------------------------------------------- */
 
 static ty_validation *validate_shared(const char *name)
