@@ -53,6 +53,7 @@ become fewer, or if an error, an order or a regret becomes worse than here by mo
 
 # Advice for each reason, by its beginning.
 HELP = [
+    ("more data took a quarter of the time", "nothing: the source measured the first calls of a program"),
     ("not in the zoo, and on the fewest", "a workload file of the network (`workload import`), so that its work is known and not only its gradients"),
     ("batch per device not stated", "`batch` of the record, from the run's configuration"),
     ("global batch not stated", "`batch` of the record, from the run's configuration"),

@@ -325,7 +325,7 @@ static ty_status ask(const char *text, const ty_collective_question *question, u
 /* ---- Networks ---------------------------------------------------------------------------------
  */
 
-/* NCCL 2.3.7 over TCP with so many connections (NVIDIA/nccl 209). */
+/* NCCL 2.3.7 over TCP, by number of connections (NVIDIA/nccl 209). */
 Test(networks, sockets_carry_what_was_measured)
 {
     static const double measured[][2] = {{1, 2.06}, {2, 2.77}, {4, 3.28}, {8, 3.75}};
