@@ -205,7 +205,7 @@ void ty_exchange_by_stack(const ty_group_network *network, const ty_stack *stack
 
     if (network->members < 2)
         return;
-    if (is_across && network->table != NULL)
+    if (is_across && c->nic_bytes_per_s > 0)
         transfer_s +=
             transfer_s * (cost->across_share > 0 ? cost->across_share : 1) *
             (adapter_rate(c, 1, 0) / adapter_rate(c, stack->network_share, stack->socket_flows) -
