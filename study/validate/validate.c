@@ -36,13 +36,16 @@ static ty_status score_errors(const ty_scored_row *rows, uint32_t count, ty_vali
     return TY_OK;
 }
 
+/* Predictions that differ by less, as a share, are equal. */
+#define ROUNDING 1e-9
+
 /* ---- Order and regret ------------------------------------------------------------------------ */
 
 static double points_of_pair(const ty_scored_row *a, const ty_scored_row *b)
 {
     const double measured = a->measured - b->measured, predicted = a->predicted - b->predicted;
 
-    if (!(predicted < 0) && !(predicted > 0))
+    if (fabs(predicted) <= ROUNDING * a->predicted)
         return 0.5;
     return (measured > 0) == (predicted > 0) ? 1 : 0;
 }
@@ -60,7 +63,8 @@ static void score_group(const ty_scored_row *rows, uint32_t count, uint32_t firs
         if (row->group != rows[first].group)
             continue;
         size++;
-        if (more ? row->predicted > chosen->predicted : row->predicted < chosen->predicted)
+        if (more ? row->predicted > chosen->predicted * (1 + ROUNDING)
+                 : row->predicted < chosen->predicted * (1 - ROUNDING))
             chosen = row;
         if (more ? row->measured > best->measured : row->measured < best->measured)
             best = row;

@@ -315,7 +315,7 @@ Test(study, rows_are_answers)
 static void open_resnet(ty_plan_inputs *inputs, double *step_time_s)
 {
     const ty_question question = {.workload = "resnet50",
-                                  .cluster = "2x p3.16xlarge",
+                                  .cluster = "2x v100-8-roce100",
                                   .fix = "pp=1,compression=none,micro_batch=16,bucket=25MB",
                                   .stack = TY_WORKER_STACK,
                                   .precision = "fp32",
