@@ -241,8 +241,8 @@ uint32_t ty_next_divisor(uint32_t number, uint32_t after);
 /**
  * Whether a text is UTF-8 that does not affect the text around it: no controls (C0, DEL, C1), no
  * line or paragraph separators (U+2028, U+2029), no direction marks (U+200E, U+200F, U+202A to
- * U+202E, U+2066 to U+2069), no U+FEFF. All names in Trainyard's files satisfy this; readers reject
- * any other.
+ * U+202E, U+2066 to U+2069), no U+FEFF, no characters without width and no tags. All names in
+ * Trainyard's files satisfy this; readers reject any other.
  */
 bool ty_is_printable(const char *text);
 

@@ -64,7 +64,8 @@ static void row_to_text(const row *r, ty_text *text)
 /* Plans with every system in turn. A system without a plan is a row with its reason; lack of memory
  * and an interrupt end the table. */
 static ty_status all_systems(const ty_question_inputs *q, const ty_plan_options *options,
-                             bool is_json, ty_json_writer *w, ty_text *text, ty_error *error)
+                             bool is_json, ty_json_writer *w, ty_text *text, bool *is_any,
+                             ty_error *error)
 {
     row rows[MOST_SYSTEMS] = {0};
     uint32_t count = 0;
@@ -80,6 +81,7 @@ static ty_status all_systems(const ty_question_inputs *q, const ty_plan_options 
             goto done;
         }
         status = TY_OK; /* a refusal is a row */
+        *is_any |= r->plan != NULL;
         /* Finds the first earlier row with the same plan. */
         for (uint32_t i = 0; r->plan != NULL && r->same_as == NULL && i < count; i++) {
             bool agree = false;
@@ -107,6 +109,7 @@ exit_code cmd_systems(const cli_options *options)
     ty_plan_options how = ty_plan_options_default();
     ty_text text = {0};
     ty_json_writer w = {0};
+    bool is_any = false;
 
     if (question_open(options, &q, &error) != TY_OK)
         return report_bad_input(&error);
@@ -130,12 +133,14 @@ exit_code cmd_systems(const cli_options *options)
         ty_text_addf(&text, "%-20s %9s  %9s  %9s  %s\n", "system", "step", "samples/s", "memory",
                      "plan, and what limits it");
     }
-    if (all_systems(&q, &how, options->json, &w, &text, &error) != TY_OK) {
+    if (all_systems(&q, &how, options->json, &w, &text, &is_any, &error) != TY_OK) {
         code = report_failure(&error);
         goto cleanup;
     }
     list_close(options->json, &w);
     code = print_text(&text);
+    if (code == EXIT_DONE && !is_any)
+        code = report_failure(&(ty_error){TY_EINFEASIBLE, "no system has a plan"});
 
 cleanup:
     ty_text_clear(&text);

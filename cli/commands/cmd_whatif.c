@@ -14,6 +14,7 @@ typedef struct whatif {
     uint32_t axis_count;
     ty_whatif *rows;
     ty_progress progress;
+    bool is_unsaved; /* the output cannot be written */
 } whatif;
 
 /* ---- The question -------------------------------------------------------------------------- */
@@ -74,7 +75,8 @@ static ty_status keep(void *context, const ty_whatif *rows, ty_error *error)
         return TY_OK;
     ty_whatif_to_json(c->rows, &out);
     ty_text_add(&text, "\n");
-    return save_text(c->options->output, &text, error);
+    c->is_unsaved = save_text(c->options->output, &text, error) != TY_OK;
+    return c->is_unsaved ? error->status : TY_OK;
 }
 
 static const char *const csv_columns[] = {
@@ -338,7 +340,7 @@ exit_code cmd_whatif(const cli_options *options)
     ty_progress_start(&c.progress, options->quiet ? NULL : stderr, "what-if",
                       ty_whatif_row_count(c.rows), "rows");
     if (ty_whatif_run(c.rows, &watch, keep, &c, &error) != TY_OK) {
-        code = report_bad_input(&error);
+        code = c.is_unsaved ? report_failure(&error) : report_bad_input(&error);
     } else {
         snprintf(note, sizeof note, "%u rows", ty_whatif_row_count(c.rows));
         ty_progress_finish(&c.progress, note);

@@ -250,6 +250,11 @@ static ty_status read_file(cli_config *config, const char *path, bool is_trusted
     config->texts[f] = text;
     config->file_count++;
     TY_TRY(ty_check_memory(config->paths[f] != NULL, error));
+    if (strlen(text) < length) {
+        for (const char *at = text; (at = strchr(at, '\n')) != NULL; at++)
+            number++;
+        return ty_fail(error, TY_EPARSE, "%s:%u: found a NUL byte, expected text", path, number);
+    }
     content = text;
     ty_skip_mark(&content, &length);
     for (char *line = text + (content - text); line != NULL && status == TY_OK;

@@ -253,6 +253,16 @@ bool option_is_set(const option_row *row, const cli_options *options)
     return text != NULL;
 }
 
+static bool is_path(const option_row *row)
+{
+    static const char *const arguments[] = {"FILE", "DIR", "PATH"};
+
+    for (size_t i = 0; i < sizeof arguments / sizeof arguments[0]; i++)
+        if (row->argument != NULL && strcmp(row->argument, arguments[i]) == 0)
+            return true;
+    return false;
+}
+
 exit_code option_set(const cli_command *command, const option_row *row, const char *value,
                      cli_options *out)
 {
@@ -264,6 +274,9 @@ exit_code option_set(const cli_command *command, const option_row *row, const ch
         memcpy((char *)out + row->offset, &yes, sizeof yes);
         return EXIT_DONE;
     }
+    if (value[0] == '\0' && is_path(row))
+        return report_usage(command->name, "--%s: found an empty name, expected %s", row->name,
+                            row->argument);
     if (row->kind == OPTION_VARY) {
         if (out->vary_count == CLI_MOST_VARIED)
             return report_usage(command->name, "--vary: at most %d keys", CLI_MOST_VARIED);

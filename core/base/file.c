@@ -342,6 +342,7 @@ ty_status ty_directory_make(const char *path, ty_error *error)
 {
     ty_status status = TY_OK;
     struct stat found;
+    int why;
     char *copy = ty_strdup(path);
 
     TY_TRY(ty_check_memory(copy != NULL, error));
@@ -350,8 +351,9 @@ ty_status ty_directory_make(const char *path, ty_error *error)
         if (last != '/' && last != '\0')
             continue;
         *end = '\0';
-        if (mkdir(copy, 0777) != 0 && errno != EEXIST && stat(copy, &found) != 0) {
-            status = ty_fail(error, TY_EIO, "%s: %s", path, strerror(errno));
+        why = mkdir(copy, 0777) != 0 ? errno : 0;
+        if (why != 0 && why != EEXIST && stat(copy, &found) != 0) {
+            status = ty_fail(error, TY_EIO, "%s: %s", path, strerror(why));
             goto cleanup;
         }
         *end = last;

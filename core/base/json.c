@@ -571,9 +571,7 @@ ty_status ty_json_as_string(const ty_json *value, const char **out, ty_error *er
     if (!ty_json_is_string(value) || value->item->valuestring[0] == '\0')
         return ty_json_fail(value, error, "a string that is not empty");
     if (!ty_is_printable(value->item->valuestring))
-        return ty_json_fail(value, error,
-                            "a string without controls, line separators and marks "
-                            "of direction");
+        return ty_json_fail(value, error, "a string without controls and invisible characters");
     *out = value->item->valuestring;
     return TY_OK;
 }

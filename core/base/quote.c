@@ -29,7 +29,11 @@ void ty_quote_visible(ty_text *text, const char *string, const char *kept)
         if (ty_utf8_is_visible(code) || (code < 0x20 && strchr(kept, (int)code) != NULL))
             ty_text_append(text, (const char *)at, length);
         else
-            ty_text_addf(text, code < 0x80 ? "\\x%02x" : "\\u%04x", (unsigned)code);
+            ty_text_addf(text,
+                         code < 0x80     ? "\\x%02x"
+                         : code > 0xffff ? "\\U%08x"
+                                         : "\\u%04x",
+                         (unsigned)code);
     }
 }
 

@@ -196,8 +196,43 @@ expect_error_line "no/such/folder"
 if [ "$(id -u)" -eq 0 ] && mkdir "$scratch/full" && mount -t tmpfs -o size=16k none "$scratch/full" 2>/dev/null; then
     expect 1 plan -w vgg16 -c "1x dgx-a100" --no-simulate -o "$scratch/full/plan.json"
     if [ -z "$(ls -A "$scratch/full")" ]; then pass; else fail "a full disk keeps: $(ls -A "$scratch/full")"; fi
+    head -c 20000 /dev/zero >"$scratch/full/filler" 2>/dev/null
+    expect 1 whatif -w lenet -c "1x p100-server" --no-simulate --vary batch=64 -q -o "$scratch/full/table.json"
+    expect_error_line "table.json: No space left on device"
+    mount -o remount,ro "$scratch/full"
+    expect 1 export "$plan" --to mpirun -o "$scratch/full/launch"
+    expect_error_line "$scratch/full/launch: Read-only file system"
     umount "$scratch/full"
 else
     echo "skipped: the full disk (needs root and a tmpfs)"
 fi
+# Standard output that is full or closed.
+for words in help --version "help plan" "plan -w lenet -c local:1 --no-simulate -q"; do
+    # shellcheck disable=SC2086 # several words
+    "$TRAINYARD" $words >/dev/full 2>"$scratch/err"
+    got=$?
+    [ $got -eq 1 ] && pass || fail "exit code $got of $words on a full disk"
+    expect_error_line "standard output: No space left on device"
+    # shellcheck disable=SC2086 # several words
+    "$TRAINYARD" $words >&- 2>"$scratch/err"
+    got=$?
+    [ $got -eq 1 ] && pass || fail "exit code $got of $words without an output"
+    expect_error_line "standard output: Bad file descriptor"
+done
+
+# Empty names, settings that are no text, names that cannot be seen.
+expect 2 plan -w lenet -c local:1 -o ''
+expect_error_line "--output: found an empty name, expected FILE"
+expect 2 run "$plan" --checkpoint=
+expect_error_line "--checkpoint: found an empty name, expected DIR"
+printf 'seed = 1\nprecision = bf\00016\n' >"$scratch/settings"
+TRAINYARD_CONFIG=$scratch/settings expect 3 config
+expect_error_line "settings:2: found a NUL byte"
+for hidden in '\u200b' '\udb40\udc41'; do
+    "$TRAINYARD" workload export lenet | sed "s/\"name\": \"lenet\"/\"name\": \"le$(printf '%s' "$hidden" | sed 's/\\/\\\\/g')net\"/" >"$scratch/hidden.json"
+    expect 3 workload show "$scratch/hidden.json"
+    expect_error_line "/name: found" "invisible characters"
+done
+expect 4 systems -w llama-3.1-405b -c "1x dgx-a100" --json
+expect_error_line "no system has a plan"
 finish

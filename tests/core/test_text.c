@@ -27,6 +27,9 @@ Test(quote, what_can_be_seen)
         {"\xe2\x80\xa8\xe2\x80\xa9", "\\u2028\\u2029"},
         {"\xe2\x80\xae\xe2\x81\xa6", "\\u202e\\u2066"},
         {"\xef\xbb\xbf", "\\ufeff"},
+        {"\xe2\x80\x8b\xe2\x81\xa0\xc2\xad", "\\u200b\\u2060\\u00ad"}, /* no width */
+        {"\xf3\xa0\x81\x81", "\\U000e0041"},                           /* a tag */
+        {"\xe2\x9a\xa0\xef\xb8\x8f", NULL}, /* a warning sign as an image */
         {"\xff\xe2\x80", "\\xff\\xe2\\x80"},
     };
 
