@@ -225,9 +225,9 @@ cleanup:
 
 /* ---- Measuring ----------------------------------------------------------------------------- */
 
-static void write_row(const struct row *row, const subject *s, const ty_timeline *timeline,
-                      uint32_t classes, const double seconds[2], uint64_t memory_bytes,
-                      ty_text *text)
+static void write_row(const struct row *row, ty_engine_kind engine, const subject *s,
+                      const ty_timeline *timeline, uint32_t classes, const double seconds[2],
+                      uint64_t memory_bytes, ty_text *text)
 {
     ty_json_writer writer = ty_json_writer_on(text);
     double end_s = 0;
@@ -241,6 +241,7 @@ static void write_row(const struct row *row, const subject *s, const ty_timeline
     ty_json_put_uint(&writer, "ranks", ty_plan_rank_count(s->plan));
     ty_json_put_uint(&writer, "classes", classes);
     ty_json_put_string(&writer, "resolution", row->resolution == TY_FLOW ? "flow" : "chunk");
+    ty_json_put_string(&writer, "engine", ty_engine_name(engine));
     ty_json_put_string(&writer, "fold", row->no_fold ? "no" : "yes");
     ty_json_put_uint(&writer, "events", timeline->event_count);
     ty_json_put_number(&writer, "wall_s", seconds[0]);
@@ -265,7 +266,7 @@ static ty_status slow_down(const struct row *row, const subject *s, double **out
     return TY_OK;
 }
 
-static ty_status run(const struct row *row, ty_text *text, ty_error *error)
+static ty_status run(const struct row *row, ty_engine_kind engine, ty_text *text, ty_error *error)
 {
     ty_status status;
     subject s = {0};
@@ -277,6 +278,8 @@ static ty_status run(const struct row *row, ty_text *text, ty_error *error)
     options.steps = 1;
     options.resolution = row->resolution;
     options.no_fold = row->no_fold;
+    options.engine = engine;
+    options.engine_used = &engine;
     TY_CHECK(ty_cluster_open(row->cluster, NULL, &s.cluster, error), status, cleanup);
     TY_CHECK(row->question == SEARCH ? make_by_search(row, &s, error)
                                      : make_by_hand(row, &s, error),
@@ -293,7 +296,7 @@ static ty_status run(const struct row *row, ty_text *text, ty_error *error)
     const uint64_t memory_bytes = peak_bytes();
     TY_CHECK(ty_simulate_classes(s.plan, s.program, s.costs, s.cluster, &options, &classes, error),
              status, cleanup);
-    write_row(row, &s, timeline, classes, seconds, memory_bytes, text);
+    write_row(row, engine, &s, timeline, classes, seconds, memory_bytes, text);
 
 cleanup:
     ty_free(slowdowns);
@@ -306,7 +309,7 @@ cleanup:
 }
 
 /* Runs a row in its own process, since the peak memory of a process never falls. */
-static int run_apart(const struct row *row)
+static int run_apart(const struct row *row, ty_engine_kind engine)
 {
     int status = 1;
     fflush(stdout);
@@ -315,7 +318,7 @@ static int run_apart(const struct row *row)
     if (child == 0) {
         ty_error error = {0};
         ty_text text = {0};
-        if (run(row, &text, &error) != TY_OK) {
+        if (run(row, engine, &text, &error) != TY_OK) {
             fprintf(stderr, "bench_simulate: %s on %s: %s\n", row->name, row->cluster,
                     error.message);
             _exit(1);
@@ -335,11 +338,16 @@ static int run_apart(const struct row *row)
 int main(int argc, char **argv)
 {
     bool is_first = true;
+    ty_engine_kind engine = TY_ENGINE_ANY;
 
+    for (int e = TY_ENGINE_SIMGRID; argc > 4 && e <= TY_ENGINE_FLOW; e++)
+        if (strcmp(argv[4], ty_engine_name((ty_engine_kind)e)) == 0)
+            engine = (ty_engine_kind)e;
     printf("{\"schema\": \"trainyard.benchmark/1\", \"name\": \"simulate\", \"rows\": [\n");
     for (int i = 0; i < ROW_COUNT; i++) {
         /* The first argument selects rows whose name starts with it, the second those on a cluster
-         * of that name, and the third, "yes" or "no", those that are folded or not. */
+         * of that name, and the third, "yes" or "no", those that are folded or not. The fourth
+         * names the engine. */
         if ((argc > 1 && strncmp(rows[i].name, argv[1], strlen(argv[1])) != 0) ||
             (argc > 2 && strcmp(rows[i].cluster, argv[2]) != 0) ||
             (argc > 3 && strcmp(rows[i].no_fold ? "no" : "yes", argv[3]) != 0))
@@ -347,7 +355,7 @@ int main(int argc, char **argv)
         if (!is_first)
             printf(",\n");
         is_first = false;
-        if (run_apart(&rows[i]) != 0)
+        if (run_apart(&rows[i], engine) != 0)
             return 1;
     }
     printf("]}\n");

@@ -37,7 +37,7 @@ typedef struct cli_options {
     const char *training_config; /* plan: another program's configuration file */
     ty_workload **given;         /* in place of `workload`, as in ty_question */
     const char *workload, *cluster, *profile, *stack, *fix, *against, *output, *candidates, *trace,
-        *resolution;
+        *resolution, *engine;
     const char *backend, *data, *until, *fail_over, *title, *directory, *seed_text, *micro_batches;
     const char *tokens, *epochs, *price;
     const char *collective, *input, *budget, *phases, *precision, *optimizer, *system, *objective,

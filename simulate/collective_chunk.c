@@ -113,7 +113,7 @@ void ty_chunk_all_to_all(ty_walker *walker, ty_group *group, uint32_t place,
             group->pattern, ty_pattern_around(group->pattern, place, k % g), k / g);
         ty_message message = between(walker, group, ty_message_part(cost, n - 1), place, to);
         message.from_share = ty_walk_share(&walk->devices[walker->index], cost);
-        ty_engine_message(&message);
+        ty_engine_message(walk->engine, &message);
         notify(walk, group, group->arrived, to);
         ty_walk_await(walker, &group->arrived[place], before + k);
     }
@@ -161,7 +161,7 @@ void ty_chunk_tree(ty_walker *walker, ty_group *group, uint32_t member,
         up.from_share = share;
         up.to_share = ty_walk_share(&walk->devices[group->members[parent]], cost);
         ty_walk_await(walker, &group->invited[parent], step * child_count(parent, n) + turn + 1);
-        ty_engine_message(&up);
+        ty_engine_message(walk->engine, &up);
         ty_walk_advance(walk, &group->arrived[parent], group->members[parent]);
         ty_walk_await(walker, &group->arrived[member], taken + children + 1);
     }
@@ -170,7 +170,7 @@ void ty_chunk_tree(ty_walker *walker, ty_group *group, uint32_t member,
         ty_message down = between(walker, group, over_edge(group, child, cost), member, child);
         down.from_share = share;
         down.to_share = ty_walk_share(&walk->devices[group->members[child]], cost);
-        ty_engine_message(&down);
+        ty_engine_message(walk->engine, &down);
         ty_walk_advance(walk, &group->arrived[child], group->members[child]);
     }
 }

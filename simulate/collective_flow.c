@@ -4,12 +4,14 @@
 
 #include "ty_base.h"
 
-static sg_host_t host_of(const ty_walker *walker, const ty_group *group, uint32_t member)
+static uint32_t host_of(const ty_walker *walker, const ty_group *group, uint32_t member)
 {
     const ty_walk *walk = walker->walk;
 
-    return member < group->member_count ? walk->devices[group->members[member]].host
-                                        : walk->server_hosts[member - group->member_count];
+    return member < group->member_count
+               ? walk->devices[group->members[member]].host
+               : ty_network_host(walk->engine->network,
+                                 walk->plan->servers.devices[member - group->member_count]);
 }
 
 static ty_message message_of(const ty_walker *walker, const ty_group *group, const ty_leg *leg)
@@ -64,11 +66,12 @@ void ty_flow_tree(ty_walker *walker, ty_group *group, uint32_t place,
             const ty_leg *leg = &strands[0].legs[i >= rounds];
             ty_message message = message_of(walker, group, leg);
             *(leg->from == place ? &message.from_share : &message.to_share) = share;
-            ty_engine_message(&message);
+            ty_engine_message(walker->walk->engine, &message);
         } else if (share > 0.0) {
-            ty_engine_work(device->host, share, cost->seconds / (2.0 * rounds));
+            ty_engine_work(walker->walk->engine, device->host, share,
+                           cost->seconds / (2.0 * rounds));
         }
-        ty_engine_barrier_wait(group->barrier);
+        ty_engine_barrier_wait(walker->walk->engine, &group->barrier);
     }
 }
 

@@ -31,7 +31,7 @@ typedef struct platform {
     uint32_t *islands;   /* [vertex]: smallest vertex of its island; NONE for network switches */
     uint32_t *gates;     /* [island]: its network switch; NONE: no or several */
     bool is_tree;
-    bool has_speeds; /* of the devices; else all have TY_SIMGRID_FLOP_PER_S */
+    bool has_speeds; /* of the devices, and latencies; else TY_SIMGRID_FLOP_PER_S, and none */
     ty_text text;
 } platform;
 
@@ -257,7 +257,7 @@ static ty_status write_loop_link(platform *p, const endpoint *e, ty_error *error
         return status;
     TY_TRY(ty_cluster_path(p->cluster, e->device, second, &path, error));
     ty_format_number(path.bandwidth_bytes_per_s, bandwidth);
-    ty_format_number(path.latency_s, latency);
+    ty_format_number(p->has_speeds ? path.latency_s : 0.0, latency);
     ty_text_addf(&p->text,
                  "    <link id=\"loop-%u\" bandwidth=\"%sBps\" latency=\"%ss\" "
                  "sharing_policy=\"FATPIPE\"/>\n",
@@ -294,7 +294,7 @@ static ty_status write_links(platform *p, ty_error *error)
         const ty_link_edge *link = ty_cluster_link(p->cluster, i);
         char bandwidth[32], latency[32];
         ty_format_number(link->bandwidth_bytes_per_s, bandwidth);
-        ty_format_number(link->latency_s, latency);
+        ty_format_number(p->has_speeds ? link->latency_s : 0.0, latency);
         ty_text_addf(&p->text,
                      "    <link id=\"link-%u\" bandwidth=\"%sBps\" latency=\"%ss\" "
                      "sharing_policy=\"SPLITDUPLEX\"/>\n",
@@ -505,4 +505,18 @@ ty_status ty_simgrid_platform(const ty_cluster *cluster, ty_text *xml, ty_error 
 ty_status ty_cluster_to_simgrid(const ty_cluster *cluster, ty_text *xml, ty_error *error)
 {
     return make_platform(cluster, true, xml, error);
+}
+
+ty_status ty_simgrid_check_cores(const ty_cluster *cluster, ty_error *error)
+{
+    ty_text unused = {0};
+    ty_status status = TY_OK;
+    bool has_cores = false;
+
+    for (uint32_t h = 0; h < ty_cluster_host_count(cluster); h++)
+        has_cores |= ty_cluster_host_cores(cluster, h) > 0;
+    if (has_cores)
+        status = ty_simgrid_platform(cluster, &unused, error);
+    ty_text_clear(&unused);
+    return status;
 }

@@ -33,7 +33,7 @@ static ty_status require_room(void)
     if (room == MAP_FAILED)
         return ty_fail(&reason, TY_ENOMEM,
                        "out of memory: SimGrid takes up to %zu MiB of the address space that is "
-                       "allowed (ulimit -v); --no-simulate does without",
+                       "allowed (ulimit -v); --engine flow and --no-simulate do without",
                        ROOM_BYTES >> 20);
     (void)munmap(room, ROOM_BYTES);
     return TY_OK;
@@ -49,9 +49,8 @@ static void load(void)
     if (library == NULL) /* not in the system's search path */
         library = dlopen(TY_SIMGRID_PATH, RTLD_NOW | RTLD_LOCAL);
     if (library == NULL) {
-        loaded =
-            ty_fail(&reason, TY_EUNSUPPORTED,
-                    "SimGrid does not load: %s; estimate and --no-simulate do without", dlerror());
+        loaded = ty_fail(&reason, TY_EUNSUPPORTED,
+                         "SimGrid does not load: %s; --engine flow does without", dlerror());
         return;
     }
 #define FIND(name)                                                                                 \

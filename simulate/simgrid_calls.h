@@ -6,7 +6,6 @@
 #include "ty_base.h"
 
 #include <simgrid/actor.h>
-#include <simgrid/barrier.h>
 #include <simgrid/engine.h>
 #include <simgrid/exec.h>
 #include <simgrid/host.h>
@@ -21,16 +20,12 @@
     CALL(sg_actor_set_data)                                                                        \
     CALL(sg_actor_sleep_for)                                                                       \
     CALL(sg_actor_start_)                                                                          \
-    CALL(sg_barrier_init)                                                                          \
-    CALL(sg_barrier_wait)                                                                          \
     CALL(sg_exec_set_bound)                                                                        \
     CALL(sg_exec_set_host)                                                                         \
     CALL(sg_exec_start)                                                                            \
     CALL(sg_exec_wait)                                                                             \
     CALL(sg_host_by_name)                                                                          \
     CALL(sg_host_core_count)                                                                       \
-    CALL(sg_host_get_route_bandwidth)                                                              \
-    CALL(sg_host_get_route_latency)                                                                \
     CALL(sg_host_get_speed)                                                                        \
     CALL(sg_host_sendto)                                                                           \
     CALL(sg_link_by_name)                                                                          \

@@ -15,16 +15,6 @@
 #include <stdio.h>
 #include <string.h>
 
-bool ty_simulate_is_built(void)
-{
-    return true;
-}
-
-ty_status ty_simulate_load(ty_error *error)
-{
-    return ty_engine_load(error);
-}
-
 /* ---- Checks, because errors in SimGrid end the process ------------------------------------- */
 
 static ty_status check_options(const ty_simulate_options *options, ty_error *error)
@@ -245,38 +235,21 @@ static ty_status check(const ty_plan *plan, const ty_program *program, const ty_
 
 struct task {
     ty_walk *walk;
-    const ty_text *platform;
+    ty_network *network;
+    ty_engine_kind engine;
+    ty_text platform; /* of SimGrid */
 };
-
-/* SimGrid reads platforms only from files. This one has no name, so no file remains. */
-static ty_status open_platform(const ty_text *platform, ty_error *error)
-{
-    ty_status status = TY_OK;
-    char path[64];
-    FILE *file = tmpfile();
-
-    if (file == NULL)
-        return ty_fail(error, TY_EIO, "cannot make a temporary file: %s", strerror(errno));
-    if (fwrite(platform->data, 1, platform->length, file) != platform->length ||
-        fflush(file) != 0) {
-        status = ty_fail(error, TY_EIO, "cannot write a temporary file: %s", strerror(errno));
-        goto cleanup;
-    }
-    rewind(file);
-    snprintf(path, sizeof path, "/dev/fd/%d", fileno(file));
-    ty_engine_open(path);
-
-cleanup:
-    fclose(file);
-    return status;
-}
 
 static ty_status walk_in_child(void *context, void *result, ty_error *error)
 {
-    struct task *task = context;
+    const struct task *task = context;
+    ty_engine engine;
 
-    TY_TRY(open_platform(task->platform, error));
-    return ty_walk_run(task->walk, result, error);
+    if (task->engine == TY_ENGINE_SIMGRID)
+        TY_TRY(ty_engine_open_simgrid(&engine, task->network, &task->platform, error));
+    else
+        TY_TRY(ty_engine_open_flow(&engine, task->network, error));
+    return ty_walk_run(task->walk, &engine, result, error);
 }
 
 /* Merges the events of the ranks of a stage replica: it is ready when its last rank is. */
@@ -354,16 +327,62 @@ static ty_status fold_of(const ty_plan *plan, const ty_program *program, const t
 }
 
 /* CPU seconds on a core of 2024, within a factor of about two: per folded device, per collected
- * event, and per SimGrid activity. */
+ * event, and per activity of SimGrid. */
 #define DEVICE_S 2e-5
 #define EVENT_S 5e-8
 #define ACTIVITY_S 2e-6
+/* Longer simulations, or of more devices, whose flows SimGrid would share again and again, are for
+ * the flow engine. */
+#define MOST_SIMGRID_S 60.0
+enum { MOST_SIMGRID_DEVICES = 1024 };
 
 static ty_status check_effort(double cpu_s, const ty_simulate_options *options, ty_error *error)
 {
     if (!(options->cpu_limit_s > 0.0) || cpu_s <= options->cpu_limit_s)
         return TY_OK;
     return ty_fail(error, TY_ELIMIT, "a simulation would take about %.2g s of CPU time", cpu_s);
+}
+
+/* SimGrid, if it can be used; `task` gets its platform. */
+static ty_status choose_engine(const ty_simulate_options *options, const ty_fold *fold,
+                               const ty_cluster *cluster, struct task *task, ty_error *error)
+{
+    const bool is_large = task->walk->device_count > MOST_SIMGRID_DEVICES ||
+                          ACTIVITY_S * ty_walk_activities(task->walk) > MOST_SIMGRID_S;
+    const bool is_free = options->engine == TY_ENGINE_ANY;
+    ty_error *cause = is_free ? NULL : error;
+    ty_status status;
+
+    task->engine = TY_ENGINE_FLOW;
+    if (options->engine == TY_ENGINE_FLOW || (is_free && is_large))
+        return TY_OK;
+    status = ty_engine_load_simgrid(cause);
+    if (status == TY_OK && fold == NULL)
+        status = ty_simgrid_platform(cluster, &task->platform, cause);
+    if (status != TY_OK)
+        return is_free ? TY_OK : status;
+    if (fold != NULL)
+        ty_fold_platform(fold, &task->platform);
+    task->engine = TY_ENGINE_SIMGRID;
+    return ty_text_check(&task->platform, error);
+}
+
+/* With the flow engine if memory runs out for SimGrid. */
+static ty_status run_engine(struct task *task, ty_event *events, uint64_t count,
+                            const ty_simulate_options *options, ty_error *error)
+{
+    const size_t size = count * sizeof *events;
+    ty_status status =
+        ty_child_run(walk_in_child, task, events, size, options->time_limit_s, error);
+
+    if (status == TY_ENOMEM && options->engine == TY_ENGINE_ANY &&
+        task->engine == TY_ENGINE_SIMGRID) {
+        task->engine = TY_ENGINE_FLOW;
+        status = ty_child_run(walk_in_child, task, events, size, options->time_limit_s, error);
+    }
+    if (status == TY_OK && options->engine_used != NULL)
+        *options->engine_used = task->engine;
+    return status;
 }
 
 /* Validated inputs. */
@@ -374,7 +393,7 @@ static ty_status simulate(const ty_plan *plan, const ty_program *program, const 
     ty_status status = TY_OK;
     ty_fold *fold = NULL;
     ty_walk *walk = NULL;
-    ty_text platform = {0};
+    struct task task = {0};
     ty_event *events = NULL;
     ty_timeline *timeline = NULL;
     uint64_t count = ty_program_event_count(plan, program) * options->steps;
@@ -388,11 +407,13 @@ static ty_status simulate(const ty_plan *plan, const ty_program *program, const 
              status, cleanup);
     TY_CHECK(check_effort(devices_s + ACTIVITY_S * ty_walk_activities(walk), options, error),
              status, cleanup);
+    task.walk = walk;
     if (fold != NULL)
-        ty_fold_platform(fold, &platform);
+        TY_CHECK(ty_network_of_fold(fold, &task.network, error), status, cleanup);
     else
-        TY_CHECK(ty_simgrid_platform(cluster, &platform, error), status, cleanup);
-    if (platform.failed || walk->step_events > SIZE_MAX / sizeof *events / options->steps) {
+        TY_CHECK(ty_network_of_cluster(cluster, &task.network, error), status, cleanup);
+    TY_CHECK(choose_engine(options, fold, cluster, &task, error), status, cleanup);
+    if (walk->step_events > SIZE_MAX / sizeof *events / options->steps) {
         status = ty_fail(error, TY_ENOMEM, "simulation: memory ran out");
         goto cleanup;
     }
@@ -402,10 +423,7 @@ static ty_status simulate(const ty_plan *plan, const ty_program *program, const 
                          (unsigned long long)count);
         goto cleanup;
     }
-    TY_CHECK(ty_engine_load(error), status, cleanup);
-    TY_CHECK(ty_child_run(walk_in_child, &(struct task){walk, &platform}, events,
-                          count * sizeof *events, options->time_limit_s, error),
-             status, cleanup);
+    TY_CHECK(run_engine(&task, events, count, options, error), status, cleanup);
     count = ty_program_event_count(plan, program) * options->steps;
     TY_CHECK(collect(walk, events, count, 1, &timeline, error), status, cleanup);
     if (options->devices != NULL)
@@ -417,7 +435,8 @@ static ty_status simulate(const ty_plan *plan, const ty_program *program, const 
 cleanup:
     ty_timeline_free(timeline);
     ty_free(events);
-    ty_text_clear(&platform);
+    ty_text_clear(&task.platform);
+    ty_network_free(task.network);
     ty_walk_free(walk);
     ty_fold_free(fold);
     return status;

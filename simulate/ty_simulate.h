@@ -1,6 +1,6 @@
 /**
  * @file ty_simulate.h
- * Simulation of programs on a SimGrid platform.
+ * Simulation of programs on a simulated cluster, by SimGrid or by the flow engine.
  *
  *   failures  a long run with device, host and link failures
  *   simulate  steps of one plan, with stragglers and disturbances
@@ -134,8 +134,9 @@ ty_status ty_plan_without_replica(const ty_plan *plan, uint32_t stage_replica, t
  *
  * Without contention every instruction takes its `seconds`, if they come from the same links.
  *
- * With folding, a rate limit below the route's bandwidth is a rate limit of SimGrid. Without, the
- * sender splits the message into up to eight pieces at the rate of the limit: exact without
+ * Links and cores are shared evenly (max-min), whatever the latencies. The flow engine limits the
+ * rate of each message, and SimGrid those of a fold. Without folding, SimGrid gets a message with a
+ * rate limit below the route's bandwidth as up to eight pieces at that rate. This is exact without
  * contention, else within an eighth of the message of the even sharing of a true limit.
  *
  * SimGrid allows one platform per process and aborts on errors. All inputs are checked first, and
@@ -150,8 +151,21 @@ typedef enum ty_resolution {
     TY_CHUNK /* every step of the ring or tree is a message */
 } ty_resolution;
 
+/** Simulators that compute the shares of links and cores. */
+typedef enum ty_engine_kind {
+    TY_ENGINE_ANY,     /* SimGrid; the flow engine if SimGrid is not installed, cannot represent the
+                          cluster, runs out of memory, or would simulate more than 1,024 devices or
+                          take more than about a minute */
+    TY_ENGINE_SIMGRID, /* or a failure */
+    TY_ENGINE_FLOW
+} ty_engine_kind;
+/** "simgrid" or "flow". */
+const char *ty_engine_name(ty_engine_kind engine);
+
 typedef struct ty_simulate_options {
     uint32_t steps; /* consecutive steps; >= 1 */
+    ty_engine_kind engine;
+    ty_engine_kind *engine_used; /* [out] the engine of a simulation that succeeded; NULL: none */
     ty_resolution resolution;
     const double *slowdowns; /* [stage replica][rank]: factor on the compute time of that device;
                                 NULL: 1 for all */
@@ -170,12 +184,6 @@ typedef struct ty_simulate_options {
 } ty_simulate_options;
 ty_simulate_options ty_simulate_options_default(void); /* 3 steps, flow, 300 s */
 
-/** Whether this build has the simulator: without it (TY_WITH_SIMULATE=OFF) all functions that
- * simulate return TY_EUNSUPPORTED. */
-bool ty_simulate_is_built(void);
-/** Loads SimGrid. @return TY_EUNSUPPORTED: not installed, or not in this build */
-ty_status ty_simulate_load(ty_error *error) TY_MUST_CHECK;
-
 /**
  * Mean slowdown of a step by the straggler among `members` equal machines, from public training
  * logs: 1 + l / (l + 1) * 0.09 * sqrt(l), l = log2(members). Source: SimuMax 1.2, straggler model.
@@ -192,7 +200,8 @@ double ty_straggler_law(uint32_t members);
  * the last is done
  * @return TY_EINVAL naming the figure that is out of range; TY_ELIMIT at the time limit;
  * TY_EINTERRUPTED if the child was interrupted; TY_EBACKEND with SimGrid's message if it failed.
- * Takes about 10 microseconds per instruction or message, more if very many messages share a link.
+ * Takes about 1 microsecond per instruction or message, with SimGrid 10, more if very many messages
+ * share a link.
  */
 ty_status ty_simulate(const ty_plan *plan, const ty_program *program, const ty_costs *costs,
                       const ty_cluster *cluster, const ty_simulate_options *options,

@@ -556,9 +556,6 @@ void ty_walk_free(ty_walk *walk)
         ty_free(walk->is_apart[s]);
     ty_free(walk->is_apart);
     ty_pattern_set_clear(&walk->patterns);
-    ty_free(walk->flow_ends);
-    ty_free(walk->flow_limits);
-    ty_free(walk->server_hosts);
     ty_free(walk->devices);
     ty_free(walk->groups);
     ty_free(walk->bucket_slots);
@@ -639,7 +636,7 @@ void ty_walk_await(ty_walker *walker, const uint64_t *counter, uint64_t value)
         return;
     walker->awaited = counter;
     walker->awaited_value = value;
-    ty_engine_gate_wait(walker->gate);
+    ty_engine_gate_wait(walker->walk->engine, walker->gate);
 }
 
 void ty_walk_advance(ty_walk *walk, uint64_t *counter, uint32_t index)
@@ -650,7 +647,7 @@ void ty_walk_advance(ty_walk *walk, uint64_t *counter, uint32_t index)
         if (walker->awaited != counter || walker->awaited_value > *counter)
             continue;
         walker->awaited = NULL;
-        ty_engine_gate_open(walker->gate);
+        ty_engine_gate_open(walk->engine, walker->gate);
     }
 }
 
@@ -672,8 +669,6 @@ void ty_walk_aim(const ty_walker *walker, uint32_t flow, ty_message *message)
         message->from = message->to = walk->devices[walker->index].host;
         return;
     }
-    message->from = walk->flow_ends[2 * (size_t)flow];
-    message->to = walk->flow_ends[2 * (size_t)flow + 1];
-    message->limit = &walk->flow_limits[flow];
-    message->route_bandwidth_bytes_per_s = ty_fold_flow_of(walk->fold, flow)->bandwidth_bytes_per_s;
+    message->from = 2 * flow;
+    message->to = 2 * flow + 1;
 }

@@ -9,7 +9,6 @@
 #include "pattern.h"
 #include "ty_simulate.h"
 
-#include <simgrid/forward.h>
 #include <stdbool.h>
 #include <stdint.h>
 
@@ -26,7 +25,7 @@ typedef struct ty_walker {
     uint32_t lead;        /* rounds by which its stage replica runs ahead */
     uint32_t round, next; /* of receives: the current instruction */
     bool is_ready;        /* of receives: it waits only for the send */
-    sg_sem_t gate;
+    ty_gate *gate;
     const uint64_t *awaited; /* the counter it waits for; NULL while it runs */
     uint64_t awaited_value;
 } ty_walker;
@@ -41,7 +40,7 @@ typedef struct ty_walk_device {
     double slowdown;
     double core_part; /* share of a cost's cores, which are for a stage replica's ranks on one host;
                          0 without competition for cores */
-    sg_host_t host;
+    uint32_t host;
     uint64_t *done;           /* [instruction]: number of steps */
     const uint64_t **arrival; /* [instruction]: of a receive, the counter of its send */
     uint64_t first_event;     /* index of the device's first event in a step */
@@ -62,7 +61,7 @@ struct ty_group {
                           which all members derive the same steps */
     ty_fold_way *ways; /* with folding: messages that the first member sends for all */
     uint32_t way_count;
-    sg_bar_t barrier;
+    ty_barrier barrier;
     ty_walker **waiting;    /* [member_count]: actors that the last to arrive releases, */
     uint32_t waiting_count; /* their number */
     uint64_t *plays;        /* in chunk, [member_count]: completed collectives */
@@ -80,11 +79,7 @@ struct ty_walk {
     ty_pattern_set patterns; /* without folding; else in the fold */
     const ty_parallel_exchanges *parallel;
     uint32_t width; /* ranks of a stage replica */
-    ty_crew *crew;
-    sg_host_t *flow_ends;    /* [class of routes][from, to], with folding */
-    ty_limit *flow_limits;   /* [class of routes], with folding */
-    sg_host_t *server_hosts; /* [servers of the plan], without */
-    sg_host_t store;         /* shared store of hosts; NULL: none, or with folding */
+    ty_engine *engine;
     uint32_t steps;
     ty_resolution resolution;
     double jitter;
@@ -113,7 +108,7 @@ ty_status ty_walk_new(const ty_plan *plan, const ty_program *program, const ty_c
                       ty_error *error) TY_MUST_CHECK;
 void ty_walk_free(ty_walk *walk);
 
-/** Approximate number of SimGrid activities in all steps. */
+/** Approximate number of the engine's activities in all steps. */
 double ty_walk_activities(const ty_walk *walk);
 
 /** The group of a device's collective. */
@@ -125,9 +120,10 @@ uint32_t ty_walk_index(const ty_walk *walk, uint32_t rank);
 uint32_t ty_walk_peer(const ty_walk *walk, const ty_walk_device *device,
                       const ty_instruction *instruction);
 
-/** Runs it on the engine's open platform; fills `events`.
+/** Runs it on an open engine, with the network of its cluster or fold; fills `events`.
  * @return TY_EBACKEND if actors were in deadlock. */
-ty_status ty_walk_run(ty_walk *walk, ty_event *events, ty_error *error) TY_MUST_CHECK;
+ty_status ty_walk_run(ty_walk *walk, ty_engine *engine, ty_event *events,
+                      ty_error *error) TY_MUST_CHECK;
 
 /** Waits until a counter has reached a value. */
 void ty_walk_await(ty_walker *walker, const uint64_t *counter, uint64_t value);
@@ -150,11 +146,11 @@ static inline uint32_t ty_walk_turns(const ty_parallel_instruction *parallel)
 /** Runs all plays at once. */
 static inline void ty_walk_play(ty_walker *walker, const ty_play *plays, uint32_t count)
 {
-    ty_engine_play(walker->walk->crew, walker->gate, plays, count);
+    ty_engine_play(walker->walk->engine, walker->gate, plays, count);
 }
 /** Allocates `count` plays; ends the child if memory runs out. Free with ty_free. */
 ty_play *ty_walk_plays(uint32_t count);
-/** Sets the two ends of a class of routes, and its limit; none for TY_NO_FLOW. */
+/** Sets the two ends of a class of routes; for TY_NO_FLOW the same host. */
 void ty_walk_aim(const ty_walker *walker, uint32_t flow, ty_message *message);
 
 /**

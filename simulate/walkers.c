@@ -36,7 +36,7 @@ static void play_send(ty_walker *walker, uint32_t index)
         message.from_share = ty_walk_share(device, cost);
         message.to_share = ty_walk_share(to, cost);
     }
-    ty_engine_message(&message);
+    ty_engine_message(walk->engine, &message);
 }
 
 static uint32_t place_of(const ty_group *group, uint32_t index)
@@ -80,7 +80,7 @@ static void play_pattern(ty_walker *walker, ty_group *group, const ty_instructio
         collective_plays[walk->resolution][group->pattern->shape](walker, group, place, cost);
     else if (place == 0)
         ty_flow_folded(walker, group, cost);
-    ty_engine_barrier_wait(group->barrier);
+    ty_engine_barrier_wait(walker->walk->engine, &group->barrier);
 }
 
 static void play_collective(ty_walker *walker, uint32_t index)
@@ -89,11 +89,12 @@ static void play_collective(ty_walker *walker, uint32_t index)
     const ty_instruction_cost *cost = &device->costs[index];
     ty_group *group = ty_walk_group(walker->walk, device, &device->program->instructions[index]);
 
-    ty_engine_barrier_wait(group->barrier);
+    ty_engine_barrier_wait(walker->walk->engine, &group->barrier);
     if (group->pattern != NULL)
         play_pattern(walker, group, cost);
     else /* the rest may be below a route's latency: no such flow exists */
-        ty_engine_work(device->host, ty_walk_share(device, cost), cost->seconds);
+        ty_engine_work(walker->walk->engine, device->host, ty_walk_share(device, cost),
+                       cost->seconds);
 }
 
 /* ---- Work with TP, CP and EP collectives --------------------------------------------------- */
@@ -123,9 +124,10 @@ static void play_exchanges(ty_walker *walker, const ty_parallel_instruction *par
         part.seconds /= turns;
         part.latency_s /= turns;
         part.edge_bytes /= turns;
-        ty_engine_barrier_wait(group->barrier);
+        ty_engine_barrier_wait(walker->walk->engine, &group->barrier);
         if (group->pattern->is_quiet)
-            ty_engine_work(device->host, ty_walk_share(device, &part), part.seconds);
+            ty_engine_work(walker->walk->engine, device->host, ty_walk_share(device, &part),
+                           part.seconds);
         else
             play_pattern(walker, group, &part);
     }
@@ -136,15 +138,15 @@ static void spend_together(ty_walker *walker, ty_group *group, double seconds)
 {
     if (group->waiting_count + 1 < group->member_count) {
         group->waiting[group->waiting_count++] = walker;
-        ty_engine_gate_wait(walker->gate);
+        ty_engine_gate_wait(walker->walk->engine, walker->gate);
         return;
     }
-    ty_engine_work(device_of(walker)->host, 0.0, seconds);
+    ty_engine_work(walker->walk->engine, device_of(walker)->host, 0.0, seconds);
     /* A released actor may return before all are released: it uses the entries of released ones. */
     const uint32_t count = group->waiting_count;
     group->waiting_count = 0;
     for (uint32_t i = 0; i < count; i++)
-        ty_engine_gate_open(group->waiting[i]->gate);
+        ty_engine_gate_open(walker->walk->engine, group->waiting[i]->gate);
 }
 
 /* Equal ranks without contention for links and cores run in step throughout. */
@@ -158,7 +160,7 @@ static void play_in_step(ty_walker *walker, const ty_parallel_instruction *paral
         if (!(parallel->costs[k].seconds > 0.0))
             continue;
         if (last != NULL)
-            ty_engine_barrier_wait(last->barrier);
+            ty_engine_barrier_wait(walker->walk->engine, &last->barrier);
         last = device->parallel[k];
         seconds += parallel->costs[k].seconds;
     }
@@ -179,7 +181,7 @@ static void play_parallel(ty_walker *walker, uint32_t index,
         return;
     }
     for (uint32_t t = 0; t < turns; t++) {
-        ty_engine_work(device->host, share, work_s / turns);
+        ty_engine_work(walker->walk->engine, device->host, share, work_s / turns);
         play_exchanges(walker, parallel, turns);
     }
 }
@@ -198,7 +200,7 @@ static void play_work(ty_walker *walker, uint32_t index)
         work_s *= device->slowdown *
                   ty_jitter(walk->jitter, walk->seed, device->rank, walker->step, index);
     if (parallel == NULL)
-        ty_engine_work(device->host, share, work_s);
+        ty_engine_work(walker->walk->engine, device->host, share, work_s);
     else
         play_parallel(walker, index, parallel, work_s, share);
 }
@@ -211,15 +213,16 @@ static void play_load(ty_walker *walker, uint32_t index)
     const ty_walk_device *device = device_of(walker);
     const ty_instruction_cost *cost = &device->costs[index];
     const double limit = cost->rate_limit_bytes_per_s;
+    const uint32_t store = ty_network_store(walk->engine->network);
 
-    if (walk->store == NULL || !(cost->edge_bytes > 0.0)) {
+    if (store == TY_NO_HOST || !(cost->edge_bytes > 0.0)) {
         play_work(walker, index);
         return;
     }
-    ty_engine_work_both(&(ty_work){device->host, ty_walk_share(device, cost), cost->latency_s},
-                        &(ty_work){walk->store,
-                                   limit / ty_simgrid_store(walk->cluster)->bandwidth_bytes_per_s,
-                                   cost->edge_bytes / limit});
+    ty_engine_work_both(
+        walk->engine, &(ty_work){device->host, ty_walk_share(device, cost), cost->latency_s},
+        &(ty_work){store, limit / ty_simgrid_store(walk->cluster)->bandwidth_bytes_per_s,
+                   cost->edge_bytes / limit});
 }
 
 static void play(ty_walker *walker, uint32_t index)
@@ -285,11 +288,11 @@ static void receive(ty_walk *walk, uint32_t index)
             !are_over(device, &device->program->instructions[at], walker->step))
             return;
         if (!walker->is_ready)
-            event_of(walker, at)->start_s = ty_engine_clock();
+            event_of(walker, at)->start_s = ty_engine_clock(walk->engine);
         walker->is_ready = *device->arrival[at] <= walker->step;
         if (walker->is_ready)
             return;
-        event_of(walker, at)->end_s = ty_engine_clock();
+        event_of(walker, at)->end_s = ty_engine_clock(walk->engine);
         walker->next++;
         ty_walk_advance(walk, &device->done[at], index);
     }
@@ -322,9 +325,9 @@ static void take(ty_walker *walker, uint32_t index)
     if (device->costs[index].is_between_steps && walker->lead == 0)
         ty_walk_await(walker, &device->done[ty_program_last_pass(device->program, index)],
                       walker->step);
-    event->start_s = ty_engine_clock();
+    event->start_s = ty_engine_clock(walk->engine);
     play(walker, index);
-    event->end_s = ty_engine_clock();
+    event->end_s = ty_engine_clock(walk->engine);
     ty_walk_advance(walk, &device->done[index], walker->index);
     receive(walk, walker->index);
     if (instruction->op == TY_OP_SEND)
@@ -354,100 +357,33 @@ static bool has_instructions(const ty_stage_program *program, ty_stream stream)
     return false;
 }
 
-/* Servers run nothing: they are only ends of messages. */
-static ty_status find_server_hosts(ty_walk *walk, ty_error *error)
+static void place(ty_walk *walk, uint32_t index)
 {
-    const ty_plan_servers *servers = &walk->plan->servers;
-
-    TY_TRY(ty_check_memory(
-        (walk->server_hosts = ty_alloc(servers->count, sizeof(sg_host_t))) != NULL, error));
-    for (uint32_t s = 0; s < servers->count && walk->fold == NULL; s++) {
-        char name[TY_SIMGRID_NAME_SIZE];
-        TY_TRY(ty_simgrid_host_name(walk->cluster, servers->devices[s], name, error));
-        walk->server_hosts[s] = ty_engine_host(name);
-        if (walk->server_hosts[s] == NULL)
-            return ty_fail(error, TY_EBACKEND, "server %u: the platform has no host '%s'", s, name);
-    }
-    return TY_OK;
-}
-
-/* Host of a device; with folding, only flows have hosts. */
-static ty_status find_host(const ty_walk *walk, ty_walk_device *self, ty_error *error)
-{
-    char name[TY_SIMGRID_NAME_SIZE] = "anywhere";
-
-    if (walk->fold == NULL) {
-        ty_status status = ty_simgrid_host_name(
-            walk->cluster,
-            ty_plan_device_of_replica_rank(walk->plan, self->stage_replica, self->replica_rank),
-            name, error);
-        if (status != TY_OK)
-            return status;
-    }
-    if ((self->host = ty_engine_host(name)) == NULL)
-        return ty_fail(error, TY_EBACKEND, "stage replica %u: the platform has no host '%s'",
-                       self->stage_replica, name);
-    return TY_OK;
-}
-
-static ty_status place(ty_walk *walk, uint32_t index, ty_error *error)
-{
+    ty_engine *engine = walk->engine;
     ty_walk_device *self = &walk->devices[index];
-    ty_status status = find_host(walk, self, error);
 
-    for (int s = 0; status == TY_OK && s < TY_STREAM_COUNT; s++) {
-        char name[64];
+    self->host = ty_network_host(
+        engine->network,
+        ty_plan_device_of_replica_rank(walk->plan, self->stage_replica, self->replica_rank));
+    for (int s = 0; s < TY_STREAM_COUNT; s++) {
         if (s == TY_STREAM_RECEIVE || !has_instructions(self->program, (ty_stream)s))
             continue;
-        self->walkers[s].gate = ty_engine_gate();
-        snprintf(name, sizeof name, "rank-%u-%u-%s", self->stage_replica, self->replica_rank,
-                 ty_stream_name((ty_stream)s));
-        ty_engine_spawn(name, self->host, live, &self->walkers[s]);
+        self->walkers[s].gate = ty_engine_gate(engine);
+        engine->calls->spawn(engine, self->host, live, &self->walkers[s], false);
     }
-    return status;
 }
 
-/* The hosts at the ends of the folded routes, and their limits. */
-static ty_status find_flow_ends(ty_walk *walk, ty_error *error)
+ty_status ty_walk_run(ty_walk *walk, ty_engine *engine, ty_event *events, ty_error *error)
 {
-    const uint32_t count = walk->fold == NULL ? 0 : ty_fold_flow_count(walk->fold);
-
-    walk->flow_ends = ty_alloc((size_t)count * 2, sizeof *walk->flow_ends);
-    walk->flow_limits = ty_alloc(count, sizeof *walk->flow_limits);
-    TY_TRY(ty_check_memory(walk->flow_ends != NULL && walk->flow_limits != NULL, error));
-    for (uint32_t f = 0; f < count * 2; f++) {
-        char name[TY_SIMGRID_NAME_SIZE];
-        snprintf(name, sizeof name, "%s-%u", f % 2 == 0 ? "from" : "to", f / 2);
-        walk->flow_ends[f] = ty_engine_host(name);
-        if (walk->flow_ends[f] == NULL)
-            return ty_fail(error, TY_EBACKEND, "the folded platform has no host '%s'", name);
-    }
-    for (uint32_t f = 0; f < count; f++) {
-        char name[TY_SIMGRID_NAME_SIZE];
-        snprintf(name, sizeof name, "way-%u", f);
-        walk->flow_limits[f] = ty_engine_limit(name);
-        if (walk->flow_limits[f].link == NULL)
-            return ty_fail(error, TY_EBACKEND, "the folded platform has no link '%s'", name);
-    }
-    return TY_OK;
-}
-
-ty_status ty_walk_run(ty_walk *walk, ty_event *events, ty_error *error)
-{
+    walk->engine = engine;
     walk->events = events;
-    walk->crew = ty_engine_crew();
-    walk->store = walk->fold == NULL && ty_simgrid_store(walk->cluster) != NULL
-                      ? ty_engine_host(TY_SIMGRID_STORE)
-                      : NULL;
-    TY_TRY(find_flow_ends(walk, error));
-    TY_TRY(find_server_hosts(walk, error));
     for (uint32_t g = 0; g < walk->group_count; g++)
-        walk->groups[g].barrier = ty_engine_barrier(walk->groups[g].member_count);
+        walk->groups[g].barrier = ty_engine_barrier(engine, walk->groups[g].member_count);
     for (uint32_t d = 0; d < walk->device_count; d++)
-        TY_TRY(place(walk, d, error));
+        place(walk, d);
     for (uint32_t d = 0; d < walk->device_count; d++)
         receive(walk, d);
-    ty_engine_run();
+    engine->calls->run(engine);
     /* No actor may still wait. ty_program_check proved the program free of deadlock; this checks
      * the walk. */
     for (uint32_t d = 0; d < walk->device_count; d++) {

@@ -1,52 +1,16 @@
-/* Replaces the simulator in builds without it. */
-#include "ty_simulate.h"
-
+/* Replaces the engine SimGrid in builds without it. */
 #include "engine.h"
-#include "parallel_exchange.h"
 
-bool ty_simulate_is_built(void)
-{
-    return false;
-}
-
-static ty_status not_built(ty_error *error)
+ty_status ty_engine_load_simgrid(ty_error *error)
 {
     return ty_fail(error, TY_EUNSUPPORTED,
-                   "simulation is left out of this build (TY_WITH_SIMULATE=OFF): it needs SimGrid; "
-                   "estimate does without");
+                   "SimGrid is left out of this build (TY_WITH_SIMULATE=OFF); --engine flow does "
+                   "without");
 }
 
-ty_status ty_simulate_load(ty_error *error)
+ty_status ty_engine_open_simgrid(ty_engine *out, ty_network *network, const ty_text *platform,
+                                 ty_error *error)
 {
-    return not_built(error);
-}
-
-ty_status ty_engine_load(ty_error *error)
-{
-    return not_built(error);
-}
-
-ty_status ty_simulate(const ty_plan *plan, const ty_program *program, const ty_costs *costs,
-                      const ty_cluster *cluster, const ty_simulate_options *options,
-                      ty_timeline **out, ty_error *error)
-{
-    (void)plan, (void)program, (void)costs, (void)cluster, (void)options, (void)out;
-    return not_built(error);
-}
-
-ty_status ty_simulate_parallel(const ty_plan *plan, const ty_program *program,
-                               const ty_costs *costs, const ty_parallel_exchanges *parallel,
-                               const ty_cluster *cluster, const ty_simulate_options *options,
-                               ty_timeline **out, ty_error *error)
-{
-    (void)plan, (void)program, (void)costs, (void)parallel, (void)cluster, (void)options, (void)out;
-    return not_built(error);
-}
-
-ty_status ty_simulate_classes(const ty_plan *plan, const ty_program *program, const ty_costs *costs,
-                              const ty_cluster *cluster, const ty_simulate_options *options,
-                              uint32_t *classes, ty_error *error)
-{
-    (void)plan, (void)program, (void)costs, (void)cluster, (void)options, (void)classes;
-    return not_built(error);
+    (void)out, (void)network, (void)platform;
+    return ty_engine_load_simgrid(error);
 }

@@ -11,7 +11,8 @@
 typedef struct simulation {
     ty_plan_inputs inputs;
     ty_simulate_options how;
-    double *slowdowns; /* [stage replica][rank], or NULL */
+    ty_engine_kind engine; /* of the first simulation */
+    double *slowdowns;     /* [stage replica][rank], or NULL */
     ty_timeline *timeline;
     ty_timeline *devices; /* --per-device; else NULL */
     double *busy;         /* [stage replica][rank] with --per-device */
@@ -133,6 +134,13 @@ static ty_status read_options(const cli_options *options, simulation *s, ty_erro
     else if (options->resolution != NULL && strcmp(options->resolution, "flow") != 0)
         return ty_fail(error, TY_EINVAL, "--resolution: found '%.40s', expected flow or chunk",
                        options->resolution);
+    if (options->engine != NULL && strcmp(options->engine, "flow") == 0)
+        s->how.engine = TY_ENGINE_FLOW;
+    else if (options->engine != NULL && strcmp(options->engine, "simgrid") == 0)
+        s->how.engine = TY_ENGINE_SIMGRID;
+    else if (options->engine != NULL)
+        return ty_fail(error, TY_EINVAL, "--engine: found '%.40s', expected simgrid or flow",
+                       options->engine);
     if (options->steps > 1000)
         return ty_fail(error, TY_EINVAL, "--steps: at most 1000 steps are simulated");
     if (options->steps > 0)
@@ -235,6 +243,7 @@ static double percentile(const simulation *s, double share)
 
 static void write_more(const simulation *s, ty_json_writer *writer)
 {
+    ty_json_put_string(writer, "engine", ty_engine_name(s->engine));
     if (s->busy != NULL) {
         ty_json_open_flat(writer, "device_utilisation", '[');
         for (uint32_t d = 0; d < ty_plan_rank_count(s->inputs.plan); d++)
@@ -268,6 +277,7 @@ static void show_disturbed(void *context, ty_json_writer *writer, ty_text *text)
         write_more(s, writer);
         return;
     }
+    ty_text_addf(text, "engine      %s\n", s->engine == TY_ENGINE_FLOW ? "flow" : "SimGrid");
     if (s->seeds > 0)
         ty_text_addf(text, "%u seeds%*sP50 %.4g s, P95 %.4g s\n", s->seeds,
                      s->seeds < 10 ? 5 : (s->seeds < 100 ? 4 : 3), "", percentile(s, 0.5),
@@ -316,6 +326,7 @@ static ty_status run(const cli_options *options, simulation *s, ty_text *text, t
     if (options->slow_link != NULL)
         TY_TRY(faults_slow_links(options->slow_link, &s->inputs, error));
     how = s->how;
+    how.engine_used = &s->engine;
     how.devices = options->per_device ? &s->devices : NULL;
     TY_TRY(ty_simulate(in->plan, in->program, in->costs, in->cluster, &how, &s->timeline, error));
     TY_TRY(step_time_of(in, s->timeline, &s->step_time_s, error));

@@ -43,7 +43,7 @@ ty_status plan_results_make(plan_results *f, ty_error *error)
         TY_TRY(ty_estimate(in->plan, in->program, in->costs,
                            3 + 2 * ty_program_largest_lead(in->program), &f->estimated, error));
     how.steps += 2 * ty_program_largest_lead(in->program);
-    if (f->simulated == NULL && ty_simulate_load(NULL) != TY_EUNSUPPORTED)
+    if (f->simulated == NULL)
         TY_TRY(
             ty_simulate(in->plan, in->program, in->costs, in->cluster, &how, &f->simulated, error));
     if (f->run != NULL && f->run->timeline != NULL)

@@ -14,6 +14,7 @@ static const struct {
     {"stack", NULL, "trainyard stack list --quiet"},
     {"to", NULL, NULL},  /* the targets of export, and what cluster export writes */
     {"fix", NULL, NULL}, /* each key with each of its values */
+    {"engine", "simgrid flow", NULL},
     {"resolution", "flow chunk", NULL},
     {"backend", "cpu cuda replay", NULL},
     {"budget", "sensor microcontroller phone jetson-nano", NULL},

@@ -13,11 +13,6 @@ enum { HEAVIEST = 4096 };
 /* SimGrid searches a name zone by zone, and has a table of all pairs for each zone. */
 enum { FLOWS_OF_A_ZONE = 64 };
 
-/* Weight of one flow of class `flow` on a link of class `link`. */
-typedef struct weight {
-    uint32_t flow, link, count;
-} weight;
-
 struct ty_fold {
     ty_fold_graph graph;
     uint32_t class_count, flow_count, link_count;
@@ -28,7 +23,7 @@ struct ty_fold {
     ty_fold_flow *ways;    /* [flow] */
     double *bandwidths;    /* [link]: of its class, divided by the common divisor of its weights */
     uint64_t weight_count;
-    weight *weights; /* by flow, then by link */
+    ty_fold_weight *weights; /* by flow, then by link */
 };
 
 /* ---- Classes ------------------------------------------------------------------------------- */
@@ -110,7 +105,7 @@ cleanup:
 
 static int by_flow_and_link(const void *left, const void *right)
 {
-    const weight *a = left, *b = right;
+    const ty_fold_weight *a = left, *b = right;
     if (a->flow != b->flow)
         return a->flow < b->flow ? -1 : 1;
     return (a->link > b->link) - (a->link < b->link);
@@ -118,7 +113,7 @@ static int by_flow_and_link(const void *left, const void *right)
 
 /* All passages of edges over the first link of each class, one entry each. */
 static uint64_t list_passages(const ty_fold *fold, const uint32_t *classes, const uint32_t *firsts,
-                              weight *out)
+                              ty_fold_weight *out)
 {
     uint64_t count = 0;
 
@@ -129,7 +124,7 @@ static uint64_t list_passages(const ty_fold *fold, const uint32_t *classes, cons
             if (firsts[classes[link]] != link)
                 continue;
             if (out != NULL)
-                out[count] = (weight){fold->flows[e], classes[link], 1};
+                out[count] = (ty_fold_weight){fold->flows[e], classes[link], 1};
             count++;
         }
     }
@@ -401,6 +396,18 @@ ty_status ty_fold_exchange(const ty_fold *fold, const ty_pattern *pattern, uint3
     return TY_OK;
 }
 
+const ty_fold_weight *ty_fold_weights(const ty_fold *fold, uint64_t *count)
+{
+    *count = fold->weight_count;
+    return fold->weights;
+}
+
+const double *ty_fold_links(const ty_fold *fold, uint32_t *count)
+{
+    *count = fold->link_count;
+    return fold->bandwidths;
+}
+
 /* ---- The platform -------------------------------------------------------------------------- */
 
 void ty_fold_platform(const ty_fold *fold, ty_text *xml)
@@ -425,16 +432,14 @@ void ty_fold_platform(const ty_fold *fold, ty_text *xml)
         const uint32_t left = fold->flow_count - first;
         const uint32_t end = first + (left < FLOWS_OF_A_ZONE ? left : FLOWS_OF_A_ZONE);
         ty_text_addf(xml, "  <zone id=\"flows-%u\" routing=\"Full\">\n", first);
-        /* The latency is a separate link, because the others may count more than once. */
-        for (uint32_t f = first; f < end; f++) {
-            ty_format_number(fold->ways[f].latency_s, number);
+        /* A link of its own limits the rate of a route's messages. */
+        for (uint32_t f = first; f < end; f++)
             ty_text_addf(
                 xml,
                 "    <host id=\"from-%u\" speed=\"1f\"/><host id=\"to-%u\" speed=\"1f\"/>\n"
-                "    <link id=\"way-%u\" bandwidth=\"1e18Bps\" latency=\"%ss\" "
+                "    <link id=\"way-%u\" bandwidth=\"1e18Bps\" latency=\"0s\" "
                 "sharing_policy=\"FATPIPE\"/>\n",
-                f, f, f, number);
-        }
+                f, f, f);
         for (uint32_t f = first; f < end; f++) {
             ty_text_addf(xml,
                          "    <route src=\"from-%u\" dst=\"to-%u\" symmetrical=\"NO\">"

@@ -26,6 +26,11 @@ typedef struct ty_fold_flow {
     double latency_s, bandwidth_bytes_per_s;
 } ty_fold_flow;
 
+/** Weight of one flow of class `flow` on a link of class `link`. */
+typedef struct ty_fold_weight {
+    uint32_t flow, link, count;
+} ty_fold_weight;
+
 typedef struct ty_fold ty_fold;
 
 /**
@@ -52,6 +57,11 @@ uint32_t ty_fold_first(const ty_fold *fold, uint32_t class_index);
 
 uint32_t ty_fold_flow_count(const ty_fold *fold);
 const ty_fold_flow *ty_fold_flow_of(const ty_fold *fold, uint32_t flow);
+/** By flow, then by link. */
+const ty_fold_weight *ty_fold_weights(const ty_fold *fold, uint64_t *count);
+/** Bandwidths of the classes of links, divided by the common divisor of their weights; 0: unused.
+ */
+const double *ty_fold_links(const ty_fold *fold, uint32_t *count);
 /** The class of a send's route; TY_NO_FLOW: no such send. */
 uint32_t ty_fold_transfer(const ty_fold *fold, uint32_t rank, const ty_instruction *send);
 /** The patterns of the plan. */

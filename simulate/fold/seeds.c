@@ -70,7 +70,8 @@ ty_status ty_simulate_seeds(const ty_plan *plan, const ty_program *program, cons
         status = ty_fail(error, TY_ENOMEM, "simulation: memory ran out");
         goto cleanup;
     }
-    TY_CHECK(ty_engine_load(error), status, cleanup); /* here, not in each child */
+    /* Loaded here, not in each child; those report a failure, or do without. */
+    (void)(options->engine != TY_ENGINE_FLOW && ty_engine_load_simgrid(NULL) == TY_OK);
     /* Each simulation has its own time limit; their number bounds the share's. */
     for (uint32_t c = 0; c < children; c++) {
         shares[c] = (share){plan, program, costs, cluster, options, seeds, c, children};

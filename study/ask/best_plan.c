@@ -400,19 +400,6 @@ static ty_status put_all_beside(const ty_question *question, const ty_question_i
     return status;
 }
 
-/* Without SimGrid on this machine, the answer is the estimate, with a note. */
-static bool can_simulate(const ty_question *question, const ty_watch *watch)
-{
-    ty_error reason = {0};
-
-    if (question->top == 0 || question->no_simulate || !ty_simulate_is_built())
-        return false;
-    if (ty_simulate_load(&reason) != TY_EUNSUPPORTED)
-        return true; /* the simulation reports other failures */
-    ty_watch_note(watch, "estimated only: %s", reason.message);
-    return false;
-}
-
 ty_status ty_question_plan(const ty_question *question, const ty_question_inputs *inputs,
                            const ty_watch *watch, ty_plan **out, ty_error *error)
 {
@@ -433,7 +420,7 @@ ty_status ty_question_plan(const ty_question *question, const ty_question_inputs
         how.stop_context = how.note_context = watch->context;
         how.note = watch->note;
     }
-    if (can_simulate(question, watch)) {
+    if (question->top > 0 && !question->no_simulate) {
         how.simulate_top = question->top;
         how.simulate = simulate_finalist;
         how.simulate_context = inputs->cluster;

@@ -62,15 +62,22 @@ expect_output "other job" "alone this job takes"
 expect 2 simulate "$scratch/job.json" --beside "$scratch/job.json"
 expect_error_line "job 1" "has 8"
 expect 3 simulate "$scratch/job.json" --beside "$scratch/nothing.json"
-# Without SimGrid on this host plans and reports are estimated, and only simulate fails.
+# The engine is the user's choice, and named in the answer.
+for engine in simgrid flow; do
+    expect 0 simulate "$scratch/job.json" --engine $engine --json
+    grep -q "\"engine\": \"$engine\"" "$scratch/out" && pass || fail "the answer does not name engine $engine"
+done
+expect 2 simulate "$scratch/job.json" --engine ns3
+expect_error_line "--engine" "simgrid or flow"
+# Without SimGrid on this host the flow engine simulates.
 if [ -n "${PRELOAD:-}" ]; then
     export LD_PRELOAD="$PRELOAD"
-    expect 0 plan -w gpt2 -c "2x dgx-a100" -o "$scratch/estimated.json"
-    grep -q " estimated$" "$scratch/out" && pass || fail "the plan is not called estimated"
-    grep -q "^estimated only: SimGrid does not load: .*; estimate and --no-simulate do without$" "$scratch/err" && pass ||
-        fail "not told that SimGrid is missing"
-    expect 0 report "$scratch/estimated.json" -o "$scratch/estimated.html"
-    expect 1 simulate "$scratch/estimated.json"
+    expect 0 plan -w gpt2 -c "2x dgx-a100" -o "$scratch/flow.json"
+    grep -q " simulated$" "$scratch/out" && pass || fail "the plan is not called simulated"
+    expect 0 report "$scratch/flow.json" -o "$scratch/flow.html"
+    expect 0 simulate "$scratch/flow.json"
+    expect_output "engine      flow"
+    expect 1 simulate "$scratch/flow.json" --engine simgrid
     expect_error_line "SimGrid does not load"
     unset LD_PRELOAD
 fi

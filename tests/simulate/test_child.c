@@ -1,6 +1,7 @@
 /* A child that succeeds, fails, dies, hangs: the parent always gets an answer. */
 #include "child.h"
 #include "engine.h"
+#include "platform.h"
 
 #include <criterion/criterion.h>
 #include <errno.h>
@@ -49,20 +50,16 @@ static ty_status kills_itself(void *context, void *result, ty_error *error)
 /* During the simulation, as by Ctrl-C. */
 static ty_status is_interrupted_with_an_engine(void *context, void *result, ty_error *error)
 {
-    static const char platform[] = "<?xml version='1.0'?>\n"
-                                   "<!DOCTYPE platform SYSTEM "
-                                   "\"https://simgrid.org/simgrid.dtd\">\n"
-                                   "<platform version=\"4.1\"><zone id=\"z\" routing=\"Full\">"
-                                   "<host id=\"h\" speed=\"1Gf\"/></zone></platform>\n";
-    char path[] = "/tmp/ty-child-XXXXXX.xml";
-    const int file = mkstemps(path, 4);
+    ty_cluster *cluster = NULL;
+    ty_network *network = NULL;
+    ty_text platform = {0};
+    ty_engine engine;
 
     (void)context, (void)result;
-    if (file < 0 || write(file, platform, sizeof platform - 1) < 0)
-        return ty_fail(error, TY_EIO, "no platform");
-    close(file);
-    ty_engine_open(path);
-    unlink(path);
+    TY_TRY(ty_cluster_open("leaf:1 host:2 p100-server", NULL, &cluster, error));
+    TY_TRY(ty_simgrid_platform(cluster, &platform, error));
+    TY_TRY(ty_network_of_cluster(cluster, &network, error));
+    TY_TRY(ty_engine_open_simgrid(&engine, network, &platform, error));
     raise(SIGINT);
     return TY_OK;
 }
