@@ -3,7 +3,7 @@
     python3 python/make_wheel.py LIBRARY FOLDER
 
 The wheel does not contain the libraries that LIBRARY needs (igraph and others); install them on the target.
-Without the same SimGrid release, plans are estimated and not simulated. Prints the wheel's path. The same
+Without the same SimGrid release, the flow engine simulates. Prints the wheel's path. The same
 files give the same wheel.
 """
 

@@ -11,7 +11,7 @@ class Trainyard(CMakePackage):
     license("MIT")
 
     variant("execute", default=True, description="the worker, which trains for real")
-    variant("simulate", default=True, description="the simulator")
+    variant("simulate", default=True, description="SimGrid as an engine of the simulator")
     variant("cuda", default=False, when="+execute", description="the worker's plugin for GPUs")
 
     depends_on("c", type="build")
