@@ -247,6 +247,21 @@ typedef struct ty_imbalance {
     } better[2];              /* ascending */
 } ty_imbalance;
 
+/** A prediction interval of a step time (study/ty_evidence.h). */
+typedef struct ty_step_interval {
+    double expected_s, low_s, high_s; /* the step time, corrected by published runs; its range */
+    double coverage;                  /* share of steps in such a range: 0.8; 0: there is none */
+} ty_step_interval;
+
+#define TY_MOST_NEAREST 3
+/** A published run near a plan. */
+typedef struct ty_nearest_run {
+    char model[64], device[32], framework[48], precision[8];
+    char source[160]; /* repository and file, or paper and table */
+    uint32_t devices;
+    double step_s;
+    double tokens_per_s; /* 0: samples are no sequences */
+} ty_nearest_run;
 /** One candidate of the search, and why it was rejected. */
 typedef struct ty_candidate {
     char *name;                   /* "data parallel 2, 4 buckets" */
@@ -373,6 +388,9 @@ typedef struct ty_plan {
      * size is outside them, or if the interval is wider than TY_OUTSIDE_SHARE of the step; else
      * both 0 */
     double least_step_time_s, most_step_time_s;
+    ty_step_interval interval; /* of ty_plan_summary, from ty_plan_judge */
+    uint32_t nearest_count;
+    ty_nearest_run nearest[TY_MOST_NEAREST];
     ty_imbalance uneven[TY_IMBALANCE_COUNT]; /* from ty_question_imbalance */
     ty_training_cost cost;                   /* if the question has a training length */
     ty_memory_use *memory;                   /* [stage_count], per device; NULL: not counted */
@@ -443,7 +461,9 @@ typedef struct ty_memory_peak {
 bool ty_plan_memory_peak(const ty_plan *plan, ty_memory_peak *out);
 /** Adds mfu, tflops_per_device and tokens_per_s_per_device to an open object, if they are known. */
 void ty_step_rates_to_json(const ty_step_summary *summary, ty_json_writer *writer);
-/** Adds the same, peak_memory_bytes and usable_memory_bytes. */
+/** Adds interval and nearest, if there are any. */
+void ty_plan_interval_to_json(const ty_plan *plan, ty_json_writer *writer);
+/** Adds all of these, peak_memory_bytes and usable_memory_bytes. */
 void ty_plan_rates_to_json(const ty_plan *plan, const ty_step_summary *summary,
                            ty_json_writer *writer);
 

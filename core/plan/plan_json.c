@@ -411,17 +411,65 @@ void ty_step_rates_to_json(const ty_step_summary *summary, ty_json_writer *write
         ty_json_put_number(writer, "tokens_per_s_per_device", summary->tokens_per_s_per_device);
 }
 
+/* ---- Interval and nearest runs -------------------------------------------------------------- */
+
+#define OF_INTERVAL(name, most)                                                                    \
+    {                                                                                              \
+#name, JSON_NUMBER, JSON_AT(ty_step_interval, name), DBL_MIN, most                         \
+    }
+static const json_field interval_fields[] = {
+    OF_INTERVAL(expected_s, DBL_MAX),
+    OF_INTERVAL(low_s, DBL_MAX),
+    OF_INTERVAL(high_s, DBL_MAX),
+    OF_INTERVAL(coverage, 1),
+};
+static const json_record interval_record = JSON_FLAT_RECORD(ty_step_interval, interval_fields);
+
+#define OF_RUN(name)                                                                               \
+    {                                                                                              \
+#name, JSON_CHARS, JSON_AT(ty_nearest_run, name), 1,                                       \
+            sizeof((ty_nearest_run *)NULL)->name - 1                                               \
+    }
+static const json_field nearest_fields[] = {
+    OF_RUN(model),
+    {"devices", JSON_UINT32, JSON_AT(ty_nearest_run, devices), 1, UINT32_MAX},
+    OF_RUN(device),
+    OF_RUN(framework),
+    OF_RUN(precision),
+    {"step_s", JSON_NUMBER, JSON_AT(ty_nearest_run, step_s), DBL_MIN, DBL_MAX},
+    {"tokens_per_s", JSON_NUMBER, JSON_AT(ty_nearest_run, tokens_per_s), 0, DBL_MAX,
+     .is_optional = true},
+    OF_RUN(source),
+};
+static const json_record nearest_record = JSON_FLAT_RECORD(ty_nearest_run, nearest_fields);
+
+static const json_field interval_member_fields[] = {
+    {"interval", JSON_STRUCT, JSON_AT(ty_plan, interval), .applies = has_prediction,
+     .is_optional = true, JSON_SAID(ty_plan, interval.coverage), .of = &interval_record,
+     .about = "range of the step time, by the errors on published runs"},
+    {"nearest", JSON_HERE, JSON_AT(ty_plan, nearest), 0, TY_MOST_NEAREST, .applies = has_prediction,
+     .is_optional = true, .of = &nearest_record, .count_at = offsetof(ty_plan, nearest_count),
+     .about = "published runs, the nearest first"},
+};
+static const json_record interval_members = JSON_RECORD(ty_plan, interval_member_fields);
+
+void ty_plan_interval_to_json(const ty_plan *plan, ty_json_writer *writer)
+{
+    ty_record_put(&interval_members, plan, NULL, writer);
+}
+
 void ty_plan_rates_to_json(const ty_plan *plan, const ty_step_summary *summary,
                            ty_json_writer *writer)
 {
     ty_memory_peak peak;
 
     ty_step_rates_to_json(summary, writer);
-    if (!ty_plan_memory_peak(plan, &peak))
-        return;
-    ty_json_put_uint(writer, "peak_memory_bytes", peak.bytes);
-    if (peak.usable_bytes > 0)
-        ty_json_put_uint(writer, "usable_memory_bytes", peak.usable_bytes);
+    if (ty_plan_memory_peak(plan, &peak)) {
+        ty_json_put_uint(writer, "peak_memory_bytes", peak.bytes);
+        if (peak.usable_bytes > 0)
+            ty_json_put_uint(writer, "usable_memory_bytes", peak.usable_bytes);
+    }
+    ty_plan_interval_to_json(plan, writer);
 }
 
 static const json_field candidate_fields[] = {
@@ -458,6 +506,7 @@ static const json_field answer_fields[] = {
      .name = provenance_name, .name_count = TY_DATASHEET + 1},
     {"outside_measurements", JSON_STRUCT, .applies = has_prediction, .is_optional = true,
      JSON_SAID(ty_plan, most_step_time_s), .of = &outside_record},
+    {NULL, JSON_MEMBERS, .of = &interval_members},
     {"divides_badly", JSON_STRUCT, JSON_AT(ty_plan, uneven), .applies = has_prediction,
      .is_optional = true, .is_said = is_uneven, .of = &unevens_record},
     {"cost", JSON_STRUCT, JSON_AT(ty_plan, cost), .applies = has_prediction, .is_optional = true,
