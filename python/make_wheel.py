@@ -17,7 +17,7 @@ import zipfile
 
 SOURCE = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
 # Data that the library looks up by name at run time, as in an installation.
-DATA = ["workloads/aliases.json", "workloads/families", "workloads/training", "workloads/zoo", "topologies/catalogue", "study/catalogue", "planner/default_stacks.json", "planner/stacks"]
+DATA = ["workloads/aliases.json", "workloads/families", "workloads/training", "workloads/zoo", "topologies/catalogue", "study/catalogue", "study/evidence/rows.json", "planner/default_stacks.json", "planner/stacks"]
 
 
 def files(library):

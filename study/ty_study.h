@@ -22,6 +22,7 @@
 #include "ty_convergence.h"
 #include "ty_core.h"
 #include "ty_economics.h"
+#include "ty_evidence.h"
 #include "ty_planner.h"
 #include "ty_simulate.h"
 #include "ty_topologies.h"
@@ -75,6 +76,7 @@ typedef struct ty_question {
     uint32_t top;     /* simulations at most (simulate_top); 0: none, or TY_USUAL_TOP in
                          ty_question_answer */
     bool no_simulate; /* none, whatever `top` says */
+    bool no_interval; /* the plan has no interval and no nearest runs (ty_plan_judge) */
     bool allow_lossy;
     /* `cluster` if it is open already; it is shared. NULL: opened by its text */
     const ty_cluster *open_cluster;

@@ -370,6 +370,7 @@ static ty_status put_beside(const ty_question *question, const ty_question_input
         return ty_fail(error, status, "--against \"%s\": %s", fix, why.message);
     own.fix = fix;
     own.against = own.system = own.objective = NULL;
+    own.no_interval = true;
     own.global_batch = plan->global_batch;
     own.top = plan->simulation.step_time_s > 0 ? 1 : 0;
     status = ty_question_plan(&own, inputs, watch, &other, &why);
@@ -439,6 +440,8 @@ ty_status ty_question_plan(const ty_question *question, const ty_question_inputs
     if (samples > 0)
         TY_CHECK(ty_training_cost_of(plan, inputs->cluster, &question->cost, &plan->cost, error),
                  status, done);
+    if (!question->no_interval)
+        TY_CHECK(ty_plan_judge(plan, ty_plan_summary(plan)->step_time_s, error), status, done);
     if (question->against != NULL)
         TY_CHECK(put_all_beside(question, inputs, watch, plan, error), status, done);
     *out = plan;

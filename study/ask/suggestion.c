@@ -41,6 +41,7 @@ static ty_status ask(search *s, const ty_vary_point *point, bool is_open, const 
     ty_status status = TY_OK;
 
     question.top = 0; /* an estimate is enough */
+    question.no_interval = true;
     question.given = NULL;
     if (!is_open)
         status = ty_question_open(&question, s->watch, &opened, &detail);

@@ -44,6 +44,7 @@ static ty_status plan_make(const calibration *c, const char *fix, uint32_t batch
     question.seed = seed;
     question.task = NULL;
     question.top = 0;
+    question.no_interval = true;
     question.learning_rate = 0;
     status = ty_question_plan(&question, &c->inputs, c->watch, out, error);
     /* The recipe of a changed plan applies to the plain runs' rate. */

@@ -228,8 +228,11 @@ failed:
 
 static ty_status open_step(const ty_question *question, entry *e, ty_error *error)
 {
+    ty_question own = *question;
+
+    own.no_interval = true;
     TY_TRY(ty_question_open(question, NULL, &e->inputs, error));
-    TY_TRY(ty_question_plan(question, &e->inputs, NULL, &e->plan, error));
+    TY_TRY(ty_question_plan(&own, &e->inputs, NULL, &e->plan, error));
     TY_TRY(ty_plan_lower(e->plan, &e->program, error));
     return ty_network_cache_new(e->inputs.cluster, &e->networks, error);
 }

@@ -157,6 +157,7 @@ ty_status ty_row_question_step(const ty_row_question *asked, const ty_record *re
                                   .precision = asked->precision,
                                   .fix = asked->fix,
                                   .global_batch = asked->global_batch,
+                                  .no_interval = true,
                                   .seed = 1};
     ty_question_inputs inputs = {0};
     char source[64];

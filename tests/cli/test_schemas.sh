@@ -106,6 +106,7 @@ printf '%s' '{"schema": 1, "family": "law", "count": 2, "records": [
  {"id": "law/a", "kind": "accuracy", "source": {"work": "made"}, "confidence": "read", "measured": {"metric": "top1", "value": 76, "unit": "%"}},
  {"id": "law/b", "kind": "convergence", "source": {"work": "made"}, "confidence": "read", "model": {"name": "m"}, "batch": {"global": 100}, "measured": {"metric": "median_to_converge", "value": 1100, "unit": "samples"}}]}' >law.json
 document validate law.json
+document validate "$SOURCE/study/evidence/rows.json"
 sed 's/"kind": "accuracy"/"kind": "convergence", "model": {"name": "m"}, "batch": {"global": 200}/; s/"top1", "value": 76, "unit": "%"/"median_to_converge", "value": 1200, "unit": "samples"/' law.json >laws.json
 document validate laws.json
 grep -q '"answer_at": ' documents/$documents-validate.json || fail "no row has a command"

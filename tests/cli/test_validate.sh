@@ -18,6 +18,11 @@ expect_output '"schema": "trainyard.validation/1"' '"source": "law"' '"rows": 4'
     '"skipped_rows": 1' '"predicted_rows": 1' '"mean_error"' '"median_error"' '"p90_error"' '"pair_order"' \
     '"mean_regret"'
 cp "$scratch/out" "$scratch/asked"
+# A file of evidence: how often prediction intervals hold.
+expect 0 validate "$SOURCE/study/evidence/rows.json"
+expect_output "left out" "source    mixture" "device    all"
+printf '{"schema": "trainyard.evidence/1", "about": "made"}' >"$scratch/rows.json"
+expect 3 validate "$scratch/rows.json"
 expect_output '"calibrate"' '"100:1100samples*1,2000:3000samples*1"' '"answer_at": "/to_target/expected"'
 if python3 "$SOURCE/tests/cli/ask_again.py" "$TRAINYARD" "$scratch/asked" 1 >"$scratch/out"; then
     pass
