@@ -248,6 +248,7 @@ void ty_report_put_plan(const ty_plan *plan, const ty_cluster *cluster, ty_json_
     put_deployment(&plan->deployment, w);
     put_sources(plan, cluster, w);
     put_candidates(plan, w);
+    ty_plan_interval_to_json(plan, w);
     ty_json_close(w, '}');
 }
 

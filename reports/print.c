@@ -10,6 +10,8 @@
 #include <stdio.h>
 #include <string.h>
 
+#define NOTABLE_SHIFT 0.03 /* expected times nearer to the step time are not printed */
+
 void ty_print_fact(ty_text *text, const char *label, const char *format, ...)
 {
     char value[1024];
@@ -107,7 +109,54 @@ static void compact_count(double value, char out[32])
         memmove(space, space + 1, strlen(space));
 }
 
-void ty_print_summary(const ty_step_summary *s, const char *noun, ty_text *text)
+/* Removes the unit of a figure if another has the same. */
+static void drop_unit(char figure[32], const char *other)
+{
+    const char *unit = strchr(other, ' ');
+    char *own = strchr(figure, ' ');
+
+    if (unit != NULL && own != NULL && strcmp(unit, own) == 0)
+        *own = '\0';
+}
+
+/* Writes " (80 %: 2.9 to 3.7)", after the expected time if it differs from the step time. */
+static void add_interval(const ty_step_interval *interval, double step_s, ty_text *line)
+{
+    char step[32], low[32], high[32], expected[32];
+
+    ty_format_seconds(step_s, step);
+    ty_format_seconds(interval->low_s, low);
+    ty_format_seconds(interval->high_s, high);
+    drop_unit(low, step);
+    drop_unit(high, step);
+    if (fabs(interval->expected_s / step_s - 1) > NOTABLE_SHIFT) {
+        ty_format_seconds(interval->expected_s, expected);
+        ty_text_addf(line, ", expected %s", expected);
+    }
+    ty_text_addf(line, " (%.0f %%: %s to %s)", 100 * interval->coverage, low, high);
+}
+
+void ty_print_nearest(const ty_plan *plan, ty_text *text)
+{
+    const ty_nearest_run *run = &plan->nearest[0];
+    char step[32], rate[32];
+    ty_text each = {0};
+
+    if (plan->nearest_count == 0)
+        return;
+    ty_format_seconds(run->step_s, step);
+    if (run->tokens_per_s > 0) {
+        compact_count(run->tokens_per_s / run->devices, rate);
+        ty_text_addf(&each, ", %s tokens/s per device", rate);
+    }
+    ty_print_fact(text, "Nearest", "measured: %s on %u %s, %s, %s: %s per step%s (%s)", run->model,
+                  run->devices, run->device, run->precision, run->framework, step,
+                  each.data != NULL ? each.data : "", run->source);
+    ty_text_clear(&each);
+}
+
+void ty_print_summary(const ty_step_summary *s, const ty_step_interval *interval, const char *noun,
+                      ty_text *text)
 {
     const bool has_tokens = s->tokens_per_s > 0;
     const double rate = has_tokens ? s->tokens_per_s : s->samples_per_s;
@@ -116,7 +165,11 @@ void ty_print_summary(const ty_step_summary *s, const char *noun, ty_text *text)
     ty_text line = {0};
 
     ty_format_seconds(s->step_time_s, time);
-    ty_print_fact(text, "Step time", "%s", time);
+    ty_text_add(&line, time);
+    if (interval != NULL && interval->coverage > 0)
+        add_interval(interval, s->step_time_s, &line);
+    ty_print_fact(text, "Step time", "%s", line.data != NULL ? line.data : "");
+    ty_text_clear(&line);
     compact_count(rate, all);
     ty_text_addf(&line, "%s %s", all, unit);
     if (noun != NULL && s->devices > 0) {
@@ -731,7 +784,7 @@ void ty_print_run(const ty_run *run, ty_text *text)
     ty_format_seconds(run->wall_s, wall);
     ty_text_addf(text, "%u stage replica%s (%s), %u steps in %s\n", run->stage_replica_count,
                  run->stage_replica_count == 1 ? "" : "s", run->backend, run->step_count, wall);
-    ty_print_summary(&run->summary, NULL, text);
+    ty_print_summary(&run->summary, NULL, NULL, text);
     if (run->losses != NULL)
         ty_text_addf(text, "Loss        %.4f -> %.4f\n", run->step_count > 0 ? run->losses[0] : 0.0,
                      run->step_count > 0 ? run->losses[run->step_count - 1] : 0.0);

@@ -661,7 +661,7 @@ void ty_print_plan(const ty_plan *plan, const ty_cluster *cluster, const char *q
     print_recipe(plan, text);
     ty_text_add(text, "\n");
     if (plan->has_prediction) {
-        ty_print_summary(ty_plan_summary(plan), noun, text);
+        ty_print_summary(ty_plan_summary(plan), &plan->interval, noun, text);
         print_waiting(plan, text);
     }
     print_memory_peak(plan, text);
@@ -670,6 +670,7 @@ void ty_print_plan(const ty_plan *plan, const ty_cluster *cluster, const char *q
     if (plan->has_prediction) {
         ty_text_add(text, "\n");
         print_provenance(plan, cluster, text);
+        ty_print_nearest(plan, text);
     }
     if (has_stages_to_show(plan)) {
         ty_text_add(text, "\n");

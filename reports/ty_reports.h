@@ -81,8 +81,12 @@ void ty_print_layout(const ty_plan *plan, ty_text *text);
 /** Provenance of a plan's times: "measured on this hardware", or the stack's mean error on held-out
  * rows of the cluster's first device and their number. */
 void ty_print_certainty(const ty_plan *plan, const ty_cluster *cluster, ty_text *text);
-/** @param noun name of a device, for rates per device: "GPU"; NULL: no such rates */
-void ty_print_summary(const ty_step_summary *summary, const char *noun, ty_text *text);
+/** @param interval of the step time; NULL: not printed
+ * @param noun name of a device, for rates per device: "GPU"; NULL: no such rates */
+void ty_print_summary(const ty_step_summary *summary, const ty_step_interval *interval,
+                      const char *noun, ty_text *text);
+/** "Nearest     measured: Llama-3.1-8B on 64 h100-sxm, fp8, nemo: 3.15 s per step (SOURCE)" */
+void ty_print_nearest(const ty_plan *plan, ty_text *text);
 void ty_print_memory(const ty_plan *plan, ty_text *text);
 /** Micro-batches per step and per replica; a range if stages have different numbers of replicas. */
 void ty_print_micro_batches(const ty_plan *plan, ty_text *text);

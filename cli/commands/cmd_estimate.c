@@ -24,6 +24,7 @@ ty_status show_timeline(const cli_options *options, const ty_plan_inputs *inputs
     ty_step_summary summary;
 
     TY_TRY(ty_timeline_summarize(inputs->plan, inputs->program, timeline, &summary, error));
+    TY_TRY(ty_plan_judge(inputs->plan, summary.step_time_s, error));
     if (options->trace != NULL)
         TY_TRY(trace_save(inputs, timeline, options->trace, error));
     if (options->json) {
@@ -46,8 +47,9 @@ ty_status show_timeline(const cli_options *options, const ty_plan_inputs *inputs
     } else {
         ty_text_addf(text, "%s on %s, %s\n", inputs->plan->workload->name,
                      inputs->plan->cluster_name, inputs->plan->strategy);
-        ty_print_summary(&summary, ty_device_noun(ty_cluster_device_type(inputs->cluster, 0)),
-                         text);
+        ty_print_summary(&summary, &inputs->plan->interval,
+                         ty_device_noun(ty_cluster_device_type(inputs->cluster, 0)), text);
+        ty_print_nearest(inputs->plan, text);
         ty_print_deployment(inputs->plan, text);
         ty_print_stack_name(inputs->plan->stack, text);
         if (more != NULL)

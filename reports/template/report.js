@@ -324,10 +324,14 @@
 
   function certaintyCards(step) {
     const words = { measured: "measured", calibrated: "calibrated", datasheet: "data sheet" };
-    if (!plan.judged) return [["provenance", plan.is_fitted ? "fitted to published runs" : words[plan.provenance] || plan.provenance]];
-    const error = plan.judged.mean_error;
-    return [["step time within the mean error", seconds(step / (1 + error)) + " to " + seconds(step * (1 + error))],
-      ["mean error", digits(100 * error) + " % on " + plan.judged.rows + " held-out runs"]];
+    const near = plan.nearest && plan.nearest[0], interval = plan.interval;
+    return [
+      interval && [formats.share(interval.coverage) + " interval of the step time", seconds(interval.low_s) + " to " + seconds(interval.high_s)],
+      interval && Math.abs(interval.expected_s / step - 1) > 0.03 && ["expected step time", seconds(interval.expected_s)],
+      plan.judged ? ["mean error", digits(100 * plan.judged.mean_error) + " % on " + plan.judged.rows + " held-out runs"]
+        : ["provenance", plan.is_fitted ? "fitted to published runs" : words[plan.provenance] || plan.provenance],
+      near && ["nearest measured run", seconds(near.step_s) + ": " + near.model + ", " + near.devices + " " + near.device + ", " + near.precision + ", " + near.framework + " (" + near.source + ")"],
+    ];
   }
   function answerCards() {
     const s = prediction, memory = fullest(plan), noun = plan.device_noun, last = run && run.evaluations[run.evaluations.length - 1];

@@ -107,7 +107,7 @@ Test(print, wide_shares_fit)
     ty_text text = {0};
 
     memset(summary.limited_by, 'm', sizeof summary.limited_by - 1);
-    ty_print_summary(&summary, "GPU", &text);
+    ty_print_summary(&summary, NULL, "GPU", &text);
     expect_narrow(text.data, "summary");
     ty_text_clear(&text);
 }
