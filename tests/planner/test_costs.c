@@ -430,6 +430,37 @@ Test(costs, data_sheet_on_paper)
     close_case(&c);
 }
 
+/* Stage 1 has 7000 parameters on the fast device, 2e9 bytes/s; layers of unknown tensors count as
+ * square matrices of 3000 and 4000 entries. A pass is 28000 bytes: Adam reads weight and gradient,
+ * writes the weight, and reads and writes two states. The device has no bf16, so Muon's products
+ * run in fp32, at 2e12 flop/s. */
+Test(costs, updates_of_optimizers)
+{
+    const double edges = sqrt(3000) + sqrt(4000), cubes = pow(3000, 1.5) + pow(4000, 1.5);
+    const struct {
+        const char *word;
+        double bytes, flop;
+    } rows[] = {
+        {"sgd", 3 * 28000.0, 0},
+        {"momentum", 5 * 28000.0, 0},
+        {"adam", 7 * 28000.0, 0},
+        {"adam8bit", 7 * 28000.0, 0}, /* small tensors stay in fp32 */
+        {"adafactor", 5 * 28000 + 2 * 4 * 2 * edges, 0},
+        {"muon", 5 * 28000.0, 5 * (4 + 2) * cubes},
+    };
+
+    for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
+        cost_case c = open_case(&two_plus_one);
+        double seconds = rows[i].bytes / 2e9 + rows[i].flop / 2e12;
+        cr_assert_eq(ty_optimizer_set(&c.plan->optimizer, rows[i].word, NULL), TY_OK);
+        cr_assert_eq(ty_cluster_parse(two_hosts, "two hosts", &c.cluster, NULL), TY_OK);
+        find_costs(&c);
+        cr_expect(is_close(cost_of(&c, 1, TY_OP_UPDATE)->seconds, seconds), "%s: %g, not %g",
+                  rows[i].word, cost_of(&c, 1, TY_OP_UPDATE)->seconds, seconds);
+        close_case(&c);
+    }
+}
+
 /* Tied across hosts: the ring a0, a1, b0 has no contention but is as slow as the interconnect
  * between the hosts. */
 Test(costs, tied_weight_crosses_hosts)
