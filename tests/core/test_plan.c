@@ -265,7 +265,7 @@ static void wrapped_batch(ty_plan *p)
 }
 static void absurd_micro_batches(ty_plan *p)
 {
-    p->micro_batches = 1000001;
+    p->micro_batches = (1u << 30) + 1;
 }
 static void zero_micro_batch(ty_plan *p)
 {
@@ -538,7 +538,7 @@ Test(plan, check_refuses_each_flaw)
         {"hybrid", overflowing_batch, "toy:/global_batch: found 0, expected 1 to 4294967295"},
         {"hybrid", wrapped_batch, "= 12884901888"},
         {"hybrid", absurd_micro_batches,
-         "toy:/micro_batches: found 1000001, expected 1 to 1000000"},
+         "toy:/micro_batches: found 1073741825, expected 1 to 1073741824"},
         {"hybrid", zero_micro_batch, "toy:/micro_batch_size: found 0"},
         {"hybrid", same_device, "toy:/stages: found device 6 twice"},
         {"hybrid", overlap, "toy:/buckets/1: found layers 0 to 1, expected them below layer 0"},
