@@ -208,7 +208,7 @@ typedef struct ty_pins {
      * Cycles count from the start of a stage's backward. An all-reduce's wait for its cycle is the
      * stack's exchange_cycle_s. */
     double cycle_s;
-    ty_priority_rule priority; /* front: one stage with replicas, ty_priority_refusal */
+    ty_priority_rule priority; /* front: one stage with replicas, ty_axis_refusal */
     ty_algorithm algorithm;    /* of all gradient collectives */
     /* Dedicated parameter servers (ty_plan.h), which receive all gradients by TY_PARAMETER_SERVER.
      * Each is the first device of a host of its own, whose other devices stay idle: the slowest

@@ -374,7 +374,7 @@ typedef struct ty_plan {
      * `buckets`, as backward finishes them, and the next step begins after all updates. With an
      * order, each layer's forward of the next step waits only for its own bucket ("priority":
      * Jayarajan et al., "P3", MLSys 2019; Peng et al., "ByteScheduler", SOSP 2019). The link still
-     * carries one bucket at a time, and training is bitwise the same. See ty_plan_priority_refusal
+     * carries one bucket at a time, and training is bitwise the same. See ty_plan_refusal
      * for the plans that may have one. */
     uint32_t *exchange_order;
 
@@ -489,18 +489,25 @@ ty_status ty_plan_copy(const ty_plan *plan, ty_plan **out, ty_error *error) TY_M
  */
 ty_status ty_plan_check(const ty_plan *plan, const char *name, ty_error *error) TY_MUST_CHECK;
 
-/** The properties that decide whether a plan may have an `exchange_order`; an undecided one is 0,
- * an undecided schedule -1. */
-typedef struct ty_priority_use {
-    uint32_t stages, replicas, width, zero, servers, staleness, local_steps;
-    bool is_evolution, is_played, has_teacher, is_recomputed; /* in segments */
-    int schedule;
-    ty_precision precision;
-} ty_priority_use;
-/** Why a plan cannot have an `exchange_order`, as text to follow "...: "; NULL: it can. */
-const char *ty_priority_refusal(const ty_priority_use *use);
-/** Of a plan. */
-const char *ty_plan_priority_refusal(const ty_plan *plan);
+/** The choices that decide whether a value can be combined with them. */
+typedef struct ty_rule_scene {
+    const ty_workload *workload;
+    const ty_pins *pins;                  /* of a question, or the values of a plan */
+    const ty_plan_dimensions *dimensions; /* of the pins, or of a candidate */
+    uint32_t stages;                      /* 0: open */
+    uint32_t replicas;                    /* of the stage with most; 0: open */
+} ty_rule_scene;
+/**
+ * Why a question, a candidate or a plan cannot have stale gradients (TY_AXIS_STALENESS), parameter
+ * servers, an `exchange_order` (TY_AXIS_PRIORITY) or fitted buckets (TY_AXIS_BUCKET), or why it
+ * cannot play episodes (TY_AXIS_ACTORS). The text follows "...: ". NULL: it can. Rules are rows of
+ * core/plan/plan_rules.c.
+ */
+const char *ty_axis_refusal(ty_axis axis, const ty_rule_scene *scene);
+/** The same for a plan, whose stages are complete. */
+const char *ty_plan_refusal(ty_axis axis, const ty_plan *plan);
+/** The values of a plan that frameworks and rules read, with the recomputation of one stage. */
+void ty_plan_pins(const ty_plan *plan, uint32_t stage, ty_pins *out);
 
 /**
  * Sample rate of storage and decoding when all ranks of the first stage's replicas read at once,
@@ -742,10 +749,6 @@ uint32_t ty_plan_first_stage(const ty_plan *plan);
 uint32_t ty_plan_policy_messages(const ty_plan *plan, uint32_t stage);
 /** Bytes of one message: all weights or a part of them, 4 bytes each. */
 uint64_t ty_plan_policy_bytes(const ty_plan *plan);
-/** The feature of a plan that cannot be combined with playing episodes, as text to follow "...: ";
- * NULL: there is none, or no episodes to play. Needs at least the workload, ranks, ZeRO, staleness
- * and schedule of the plan. ty_plan_priority_refusal covers `exchange_order`. */
-const char *ty_plan_acting_refusal(const ty_plan *plan);
 /** Whether these numbers of actors and learners can be combined. */
 bool ty_actors_suit(uint32_t actors, uint32_t learners, uint32_t micro_batches);
 

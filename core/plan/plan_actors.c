@@ -39,20 +39,3 @@ bool ty_actors_suit(uint32_t actors, uint32_t learners, uint32_t micro_batches)
     return actors > 0 && learners > 0 && (actors % learners == 0 || learners % actors == 0) &&
            micro_batches % actors == 0 && micro_batches % learners == 0;
 }
-
-const char *ty_plan_acting_refusal(const ty_plan *plan)
-{
-    if (plan->workload->learning != TY_LEARNING_REINFORCEMENT)
-        return NULL;
-    if (ty_plan_replica_ranks(plan) > 1)
-        return "with tensor, context or expert parallelism no device has the entire policy";
-    if (plan->zero > 0)
-        return "with ZeRO weights are gathered for passes, and not for playing";
-    if (plan->staleness > 0)
-        return "gradients are late, and with actors samples are";
-    if (!ty_schedule_is_plain(plan->schedule))
-        return "the schedule is for stages, and learners have the whole network";
-    if (plan->workload->precision != TY_PRECISION_FP32)
-        return "policies play in fp32";
-    return NULL;
-}

@@ -192,36 +192,15 @@ static ty_status check_ranks(const checker *c)
     return TY_OK;
 }
 
-static bool has_replicas(const ty_plan *p)
-{
-    for (uint32_t s = 0; s < p->stage_count; s++)
-        if (p->stages[s].replicas > 1)
-            return true;
-    return false;
-}
-
-/* Stale gradients need a reduction that may end later, and nothing else may wait for it. */
 static ty_status check_staleness(const checker *c)
 {
     const ty_plan *p = c->plan;
-    const char *why = NULL;
+    const char *why = p->staleness > 0 ? ty_plan_refusal(TY_AXIS_STALENESS, p) : NULL;
 
     if (p->staleness > TY_MAX_STALENESS)
         return ty_plan_complain(c, "/staleness: found %u, expected at most %d", p->staleness,
                                 TY_MAX_STALENESS);
-    if (ty_schedule_at(p->schedule)->is_asynchronous)
-        why = "the schedule's own gradients are late already";
-    else if (p->workload->learning == TY_LEARNING_EVOLUTION)
-        why = "a population has no gradients";
-    else if (ty_workload_has_teacher(p->workload))
-        why = ty_workload_whole_reason(p->workload);
-    else if (p->workload->local_steps > 1)
-        why = "replicas take local steps and exchange weights";
-    else if (p->zero > 0)
-        why = "with ZeRO weights are gathered behind the exchange that may be late";
-    else if (!has_replicas(p))
-        why = "no stage has replicas whose gradients could be late";
-    if (p->staleness > 0 && why != NULL)
+    if (why != NULL)
         return ty_plan_complain(c, "/staleness: found %u, expected 0: %s", p->staleness, why);
     return TY_OK;
 }
@@ -230,7 +209,8 @@ static ty_status check_staleness(const checker *c)
 static ty_status check_actors(const checker *c)
 {
     const ty_plan *p = c->plan;
-    const char *why = ty_plan_acting_refusal(p);
+    const bool has_episodes = p->workload->learning == TY_LEARNING_REINFORCEMENT;
+    const char *why = has_episodes ? ty_plan_refusal(TY_AXIS_ACTORS, p) : NULL;
     const uint32_t actors = ty_plan_actors(p);
 
     if (why != NULL)
@@ -242,7 +222,7 @@ static ty_status check_actors(const checker *c)
         return ty_plan_complain(c, "/lag: found %u, expected at most %d", p->lag, TY_MAX_LAG);
     if (actors == 0)
         return TY_OK;
-    if (p->workload->learning != TY_LEARNING_REINFORCEMENT)
+    if (!has_episodes)
         return ty_plan_complain(c,
                                 "/stages/0/layer_count: found 0, expected some: %s has no "
                                 "episodes to play",

@@ -294,7 +294,7 @@ static ty_status check_exchanges(const plan_checker *c)
 ty_status ty_plan_check_servers(const plan_checker *c)
 {
     const ty_plan *p = c->plan;
-    const char *why = NULL;
+    const char *why;
 
     if (p->servers.count == 0)
         return TY_OK;
@@ -304,22 +304,9 @@ ty_status ty_plan_check_servers(const plan_checker *c)
     if ((unsigned)p->servers.shard >= TY_SERVER_SHARD_COUNT)
         return ty_plan_complain(c, "/servers/shard: found %d, expected a way to divide gradients",
                                 (int)p->servers.shard);
-    if (p->stage_count > 1)
-        why = "expected one stage";
-    else if (ty_plan_replica_ranks(p) > 1)
-        why = "expected replicas of one device each";
-    else if (p->stages[0].replicas < 2)
-        why = "expected two replicas and more, whose gradients they sum";
-    else if (p->zero > 0)
-        why = "expected none with ZeRO, whose replicas have shares of the sum";
-    else if (ty_schedule_at(p->schedule)->is_asynchronous)
-        why = "expected a schedule with a flush";
-    else if (p->workload->learning == TY_LEARNING_EVOLUTION)
-        why = "a population has no gradients";
-    else if (p->workload->local_steps > 1)
-        why = "replicas take local steps and exchange weights";
+    why = ty_plan_refusal(TY_AXIS_SERVERS, p);
     if (why != NULL)
-        return ty_plan_complain(c, "/servers: found %u: %s", p->servers.count, why);
+        return ty_plan_complain(c, "/servers: found %u, expected none: %s", p->servers.count, why);
     TY_TRY(check_devices(c));
     return check_exchanges(c);
 }

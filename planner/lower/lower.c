@@ -42,9 +42,9 @@ static ty_status check_plan(const ty_plan *plan, ty_error *error)
                            "plan:/exchange_order/%u: found %u, expected one of the %u buckets", b,
                            plan->exchange_order[b], plan->bucket_count);
     }
-    if (plan->exchange_order != NULL && ty_plan_priority_refusal(plan) != NULL)
+    if (plan->exchange_order != NULL && ty_plan_refusal(TY_AXIS_PRIORITY, plan) != NULL)
         return ty_fail(error, TY_EINVAL, "plan:/exchange_order: found one, expected none: %s",
-                       ty_plan_priority_refusal(plan));
+                       ty_plan_refusal(TY_AXIS_PRIORITY, plan));
     return TY_OK;
 }
 

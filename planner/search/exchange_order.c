@@ -208,7 +208,7 @@ ty_status ty_choose_exchange_order(const search_question *q, ty_plan *plan, ty_e
     bool is_found = true;
     ty_status status = TY_OK;
 
-    if (q->pins->priority == TY_PRIORITY_NONE || ty_plan_priority_refusal(plan) != NULL)
+    if (q->pins->priority == TY_PRIORITY_NONE || ty_plan_refusal(TY_AXIS_PRIORITY, plan) != NULL)
         return TY_OK;
     TY_TRY(
         ty_check_memory((s.order = ty_alloc(plan->bucket_count, sizeof *s.order)) != NULL, error));

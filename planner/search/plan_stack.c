@@ -9,30 +9,19 @@ static ty_status check_plan(const ty_stack *stack, const ty_plan *plan, ty_error
     const bool is_fp16 =
         ty_trains_in_fp16(plan->workload, plan->cluster, ty_plan_device_of_replica(plan, 0));
     uint32_t *first_layers = ty_alloc(plan->stage_count, sizeof *first_layers);
-    ty_pins pins = {0};
+    ty_pins pins;
     ty_status status = ty_check_memory(first_layers != NULL, error);
 
-    ty_pin(&pins, TY_AXIS_PP, plan->stage_count);
-    ty_pin(&pins, TY_AXIS_SCHEDULE, plan->schedule);
-    ty_pin(&pins, TY_AXIS_TP, plan->tensor_parallel);
-    ty_pin(&pins, TY_AXIS_CP, plan->context_parallel);
-    ty_pin(&pins, TY_AXIS_EP, plan->expert_parallel);
-    ty_pin(&pins, TY_AXIS_SP, plan->sequence_parallel);
-    ty_pin(&pins, TY_AXIS_ZERO, plan->zero);
-    ty_pin(&pins, TY_AXIS_STALENESS, plan->staleness);
-    ty_pin(&pins, TY_AXIS_PRIORITY,
-           plan->exchange_order != NULL ? TY_PRIORITY_FRONT : TY_PRIORITY_NONE);
     for (uint32_t s = 0; status == TY_OK && s < plan->stage_count; s++) {
-        ty_pins stage = pins;
-        ty_pin(&stage, TY_AXIS_RECOMPUTE, plan->stages[s].recompute);
-        stage.dimensions.recompute_blocks = 1; /* of every stage, below */
+        ty_plan_pins(plan, s, &pins);
+        pins.dimensions.recompute_blocks = 1; /* of every stage, below */
         if (plan->stages[s].replicas != plan->stages[0].replicas &&
             !ty_axis_may(&stack->plans.may, TY_AXIS_REPLICAS, TY_KIND_UNEQUAL))
             status = ty_fail(error, TY_EINVAL,
                              "stack %s has stages with equal replicas; found %u and %u",
                              stack->name, plan->stages[0].replicas, plan->stages[s].replicas);
         else
-            status = ty_stack_check(stack, &stage, plan->workload, is_fp16, error);
+            status = ty_stack_check(stack, &pins, plan->workload, is_fp16, error);
         if (status == TY_OK)
             first_layers[s] = plan->stages[s].first_layer;
     }

@@ -41,20 +41,9 @@ bool ty_chooses_compressed(const ty_pins *o)
 
 ty_status ty_can_fit_buckets(const search_question *q, const ty_plan_dimensions *d, ty_error *error)
 {
-    const char *why = NULL;
+    const ty_rule_scene scene = {.workload = q->workload, .pins = q->pins, .dimensions = d};
+    const char *why = ty_axis_refusal(TY_AXIS_BUCKET, &scene);
 
-    if (d->virtual_stages > 1)
-        why = "stages that take turns on a device end their backward in turns";
-    else if (d->zero > 0)
-        why = "what ZeRO shards is exchanged by its own order";
-    else if (d->expert_parallel > 1)
-        why = "gradients of experts are reduced by fewer ranks";
-    else if (q->workload->local_steps > 1 || q->workload->learning == TY_LEARNING_EVOLUTION)
-        why = "the workload exchanges no gradients as backward makes them";
-    else if (q->pins->staleness > 0)
-        why = "which bucket ends when does not matter to late gradients";
-    else if (ty_is_pinned(q->pins, TY_AXIS(CYCLE)))
-        why = "a cycle closes them";
     return why == NULL
                ? TY_OK
                : ty_fail(error, TY_EINVAL, "bucket: found fitted, expected a size or one: %s", why);
@@ -274,52 +263,39 @@ static ty_status check_rest(const search_question *q, ty_error *error)
     return TY_OK;
 }
 
-/* Conditions of ty_plan_check on plans with stale gradients, as far as the question fixes them. */
-static ty_status check_staleness(const search_question *q, ty_error *error)
+/* Why a value cannot be combined with what the question fixes; NULL: it can. */
+static const char *refusal_of(const search_question *q, ty_axis axis)
+{
+    const bool is_alone = q->stage_replica_count == 1 || q->fixed_stages == q->stage_replica_count;
+    const ty_rule_scene scene = {.workload = q->workload,
+                                 .pins = q->pins,
+                                 .dimensions = &q->pins->dimensions,
+                                 .stages = q->fixed_stages,
+                                 .replicas = is_alone ? 1 : 0};
+
+    return ty_axis_refusal(axis, &scene);
+}
+
+/* Staleness, servers and an order of collectives, if they are requested. */
+static ty_status check_requested(const search_question *q, ty_error *error)
 {
     const ty_pins *o = q->pins;
-    const char *why = NULL;
+    const struct {
+        ty_axis axis;
+        uint32_t found;
+    } requested[] = {{TY_AXIS_STALENESS, o->staleness},
+                     {TY_AXIS_SERVERS, o->servers},
+                     {TY_AXIS_PRIORITY, o->priority == TY_PRIORITY_FRONT}};
 
     if (o->staleness > TY_MAX_STALENESS)
         return ty_fail(error, TY_EINVAL, "staleness: found %u, expected at most %d", o->staleness,
                        TY_MAX_STALENESS);
-    if (ty_is_pinned(o, TY_AXIS(SCHEDULE)) && ty_schedule_at(o->schedule)->is_asynchronous)
-        why = "gradients of that schedule are late already";
-    else if (q->workload->learning == TY_LEARNING_EVOLUTION || q->workload->local_steps > 1)
-        why = "the workload exchanges no gradients";
-    else if (ty_workload_has_teacher(q->workload))
-        why = ty_workload_whole_reason(q->workload);
-    else if (o->dimensions.zero > 0)
-        why = "with ZeRO weights are gathered behind the exchange that may be late";
-    else if (q->stage_replica_count == 1 || q->fixed_stages == q->stage_replica_count)
-        why = "no stage has replicas whose gradients could be late";
-    if (o->staleness > 0 && why != NULL)
-        return ty_fail(error, TY_EINVAL, "staleness: found %u, expected 0: %s", o->staleness, why);
-    return TY_OK;
-}
-
-/* Conditions of ty_plan_check on plans with servers, as far as the question fixes them. */
-static ty_status check_servers(const search_question *q, ty_error *error)
-{
-    const ty_pins *o = q->pins;
-    const char *why = NULL;
-
-    if (ty_is_pinned(o, TY_AXIS(ALGORITHM)) && o->algorithm != TY_PARAMETER_SERVER)
-        why = "another algorithm is asked for";
-    else if (q->fixed_stages > 1)
-        why = "stages are asked for, and they serve replicas of the entire model";
-    else if (ty_dimensions_width(&o->dimensions) > 1)
-        why = "parameter servers serve replicas of one device each, and tp, cp or ep is pinned";
-    else if (o->dimensions.zero > 0)
-        why = "with ZeRO replicas have shares of the sum";
-    else if (ty_is_pinned(o, TY_AXIS(SCHEDULE)) && ty_schedule_at(o->schedule)->is_asynchronous)
-        why = "that schedule has no flush";
-    else if (q->workload->learning == TY_LEARNING_EVOLUTION || q->workload->local_steps > 1)
-        why = "the workload exchanges no gradients";
-    else if (ty_is_pinned(o, TY_AXIS(COMPRESSION)) && !ty_server_can_sum(&o->compression))
-        why = "they sum gradients as they are, in fp16 or in bf16";
-    if (o->servers > 0 && why != NULL)
-        return ty_fail(error, TY_EINVAL, "servers: found %u, expected 0: %s", o->servers, why);
+    for (size_t i = 0; i < sizeof requested / sizeof *requested; i++) {
+        const char *why = refusal_of(q, requested[i].axis);
+        if (requested[i].found > 0 && why != NULL)
+            return ty_fail(error, TY_EINVAL, "%s: found %u, expected 0: %s",
+                           ty_axis_name(requested[i].axis), requested[i].found, why);
+    }
     if (o->servers == 0 && ty_is_pinned(o, TY_AXIS(SHARD)))
         return ty_fail(error, TY_EINVAL,
                        "shard: found \"%s\" without servers of their own, expected servers=N too",
@@ -334,21 +310,13 @@ static ty_status check_actors(const search_question *q, ty_error *error)
     const uint32_t learners = q->set->count, actors = o->actors;
     const uint32_t larger = actors > learners ? actors : learners;
     const uint32_t micro_batch = q->fixed_micro_batch_size > 0 ? q->fixed_micro_batch_size : 1;
-    ty_plan sketch = ty_plan_of_dimensions(q, micro_batch);
-    const char *why;
+    const bool has_episodes = q->workload->learning == TY_LEARNING_REINFORCEMENT;
+    const char *why = has_episodes ? refusal_of(q, TY_AXIS_ACTORS) : NULL;
 
-    sketch.tensor_parallel = o->dimensions.tensor_parallel;
-    sketch.context_parallel = o->dimensions.context_parallel;
-    sketch.expert_parallel = o->dimensions.expert_parallel;
-    sketch.zero = o->dimensions.zero;
-    sketch.staleness = o->staleness;
-    sketch.schedule = ty_is_pinned(o, TY_AXIS(SCHEDULE)) ? o->schedule : ty_schedule_default(false);
-    why = ty_plan_acting_refusal(&sketch);
     if (why != NULL)
         return ty_fail(error, TY_EINVAL, "%s learns by reinforcement, and that is not combined: %s",
                        q->workload->name, why);
-    if (actors == 0 && o->lag > 0 &&
-        (ty_is_pinned(o, TY_AXIS(ACTORS)) || q->workload->learning != TY_LEARNING_REINFORCEMENT))
+    if (actors == 0 && o->lag > 0 && (ty_is_pinned(o, TY_AXIS(ACTORS)) || !has_episodes))
         return ty_fail(error, TY_EINVAL, "lag: found %u, expected 0 without actors", o->lag);
     if (actors == 0) /* or the search chooses their number */
         return TY_OK;
@@ -370,32 +338,6 @@ static ty_status check_actors(const search_question *q, ty_error *error)
                        "actors: found %u beside %u learners, who share %u "
                        "micro-batches; expected numbers that both divide them",
                        actors, learners, q->global_batch / micro_batch);
-    return TY_OK;
-}
-
-/* Conditions of ty_plan_check on plans with a priority order, as far as the question fixes them. */
-static ty_status check_priority(const search_question *q, ty_error *error)
-{
-    const ty_pins *o = q->pins;
-    const ty_priority_use use = {
-        .stages = q->fixed_stages,
-        .replicas = q->stage_replica_count,
-        .width = ty_dimensions_width(&o->dimensions),
-        .zero = o->dimensions.zero,
-        .servers = o->servers,
-        .staleness = o->staleness,
-        .local_steps = q->workload->local_steps,
-        .is_evolution = q->workload->learning == TY_LEARNING_EVOLUTION,
-        .is_played = q->workload->learning == TY_LEARNING_REINFORCEMENT,
-        .has_teacher = ty_workload_has_teacher(q->workload),
-        .is_recomputed = ty_recompute_has_segments(o->dimensions.recompute),
-        .schedule = ty_is_pinned(o, TY_AXIS(SCHEDULE)) ? (int)o->schedule : -1,
-        .precision = q->workload->precision,
-    };
-    const char *why = ty_priority_refusal(&use);
-
-    if (o->priority == TY_PRIORITY_FRONT && why != NULL)
-        return ty_fail(error, TY_EINVAL, "priority: found 1, expected 0: %s", why);
     return TY_OK;
 }
 
@@ -783,10 +725,8 @@ ty_status ty_search_question_make(const ty_workload *workload, const ty_cluster 
     if (q->pins->fit_buckets)
         TY_CHECK(ty_can_fit_buckets(q, &q->pins->dimensions, error), status, failed);
     TY_CHECK(check_whole_network(q, error), status, failed);
-    TY_CHECK(check_staleness(q, error), status, failed);
-    TY_CHECK(check_servers(q, error), status, failed);
+    TY_CHECK(check_requested(q, error), status, failed);
     TY_CHECK(check_actors(q, error), status, failed);
-    TY_CHECK(check_priority(q, error), status, failed);
     TY_CHECK(check_rest(q, error), status, failed);
     TY_CHECK(ty_workload_digest(workload, &q->workload_digest, error), status, failed);
     return TY_OK;

@@ -500,7 +500,7 @@ Test(plan, check_refuses_each_flaw)
     } rows[] = {
         {"hybrid", no_cut, "toy:/stages/1/first_layer: the workload cannot be divided"},
         {"hybrid", late_and_asynchronous,
-         "toy:/staleness: found 1, expected 0: the schedule's own gradients are late already"},
+         "toy:/staleness: found 1, expected 0: gradients of that schedule are late already"},
         {"hybrid", late_and_sharded, "toy:/staleness: found 2, expected 0: with ZeRO"},
         {"hybrid", late_with_local_steps,
          "toy:/staleness: found 1, expected 0: replicas take local steps"},

@@ -260,9 +260,9 @@ Test(servers, flaws_are_refused)
         {unknown_shard, "toy:/servers/shard: found 2"},
         {by_ring, "toy:/buckets/1/algorithm: found \"ring\", expected \"parameter-server\""},
         {compressed, "toy:/buckets/1/compression: found top-k, expected none, fp16 or bf16"},
-        {sharded, "toy:/servers: found 2: expected none with ZeRO"},
-        {without_flush, "toy:/servers: found 2: expected a schedule with a flush"},
-        {with_local_steps, "toy:/servers: found 2: replicas take local steps"},
+        {sharded, "toy:/servers: found 2, expected none: with ZeRO"},
+        {without_flush, "toy:/servers: found 2, expected none: that schedule has no flush"},
+        {with_local_steps, "toy:/servers: found 2, expected none: replicas take local steps"},
         {without_devices, "toy:/servers/devices: found 2, expected 1 to"},
     };
 
@@ -281,8 +281,9 @@ Test(servers, flaws_are_refused)
 Test(servers, need_one_stage_of_replicas)
 {
     static const char *const plans[] = {"alone", "pipeline"};
-    static const char *const messages[] = {"toy:/servers: found 1: expected two replicas and more",
-                                           "toy:/servers: found 1: expected one stage"};
+    static const char *const messages[] = {
+        "toy:/servers: found 1, expected none: they sum the gradients of at least two",
+        "toy:/servers: found 1, expected none: they serve replicas of the entire model"};
 
     for (size_t i = 0; i < 2; i++) {
         ty_plan *plan = toy_plan_named(plans[i]);

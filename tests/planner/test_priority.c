@@ -373,7 +373,7 @@ Test(priority, refused_by_reason)
         {"priority=1,servers=1", "priority: found 1, expected 0: servers answer"},
         {"priority=1,staleness=1", "priority: found 1, expected 0: late gradients"},
         {"priority=1,schedule=pipedream", "priority: found 1, expected 0: that schedule"},
-        {"priority=1,recompute=full", "priority: found 1, expected 0: segments are made again"},
+        {"priority=1,recompute=full", "priority: found 1, expected 0: segments are recomputed"},
         {"priority=1,dp=1,devices=1", "priority: found 1, expected 0: one replica"},
         {"priority=2", "--fix priority: found '2', expected 0, 1 for buckets"},
     };
