@@ -1104,7 +1104,7 @@ ty_status ty_plan_search_once(const ty_workload *workload, const ty_cluster *clu
     refusal = q.refusal; /* of all devices */
     TY_CHECK(search_sets(&s, &q, error), status, done);
     if (s.estimates == 0 && !s.list.is_cut_short) {
-        if (options->idle == TY_IDLE_IF_NEEDED && s.list.count == 0) {
+        if (options->idle == TY_IDLE_IF_NEEDED && refusal.status == TY_OK && s.list.count == 0) {
             ty_plan_options fewer = *options;
             ty_error why = {0};
             fewer.idle = TY_IDLE_MAY;

@@ -1569,6 +1569,12 @@ Test(search, idle_if_needed)
     cr_expect_eq(plan->micro_batch_size, 64);
     cr_expect_eq(plan->idle_devices, 8, "%u", plan->idle_devices);
     ty_plan_free(plan);
+    plan = NULL;
+    ty_unpin(&options.pins, TY_AXIS_MICRO_BATCH);
+    pin(&options.pins, "dp=4"); /* sizes that contradict the number of devices are a mistake */
+    cr_expect_eq(ty_plan_search(resnet, cluster, NULL, &options, &plan, &error), TY_EINVAL);
+    cr_expect_not_null(strstr(error.message, "add devices=8"), "%s", error.message);
+    ty_unpin(&options.pins, TY_AXIS_DP);
     pin(&options.pins, "micro_batch=16"); /* all devices, although fewer could be as fast */
     plan = search(resnet, cluster, &options);
     cr_expect_eq(plan->idle_devices, 0);
