@@ -78,13 +78,15 @@ uint64_t ty_device_usable_bytes(const ty_device_type *device);
 /** Bytes of a device that a plan may use: usable memory less its share `reserve`. */
 uint64_t ty_device_room_bytes(const ty_device_type *device, double reserve);
 
-/** A kind of host, from the catalogue: price and power. */
+/** A kind of host, from the catalogue: price, power, memory and NICs. */
 typedef struct ty_host_type {
     char *name; /* "p4d.24xlarge" */
     char *source;
     double price_usd_per_hour; /* per host, on demand; 0 if price_date is NULL */
     char *price_date, *price_source;
-    double power_w; /* per host under load; 0: unknown */
+    double power_w;         /* per host under load; 0: unknown */
+    uint64_t memory_bytes;  /* of the host, next to that of its devices; 0: unknown */
+    uint32_t nics_per_link; /* NICs that are drawn as one; 0: one */
 } ty_host_type;
 
 /**

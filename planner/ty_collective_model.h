@@ -281,7 +281,7 @@ ty_status ty_parameter_server_seconds(const ty_parameter_servers *servers, doubl
 typedef struct ty_collective_question {
     ty_collective_kind kind;
     uint32_t ranks;        /* the number of the cluster's devices, from the first; 0: all */
-    uint32_t per_host;     /* of these, only the first so many of each host; 0: all */
+    uint32_t per_host;     /* of these, only the first N of each host; 0: all */
     const char *algorithm; /* a name of NCCL_ALGO, or a framework's ("hierarchical"); NULL: the
                               library's choice */
     ty_collective_calls calls;

@@ -61,9 +61,10 @@ static void add_network(const ty_cluster *cluster, ty_text *text)
                                                      [TY_LINK_GVNIC] = " gVNIC",
                                                      [TY_LINK_TCPX] = " TCPX"};
     const uint32_t hosts = ty_cluster_host_count(cluster);
+    const ty_host_type *type = ty_cluster_host_type(cluster, 0);
     const ty_link_edge *first = NULL;
     uint32_t uplinks = 0;
-    double lanes = 1;
+    double lanes = 1, gigabits;
 
     for (uint32_t l = 0; l < ty_cluster_link_count(cluster); l++) {
         const ty_link_edge *link = ty_cluster_link(cluster, l);
@@ -79,9 +80,11 @@ static void add_network(const ty_cluster *cluster, ty_text *text)
     }
     if (hosts < 2 || uplinks == 0 || uplinks % hosts > 0)
         return;
-    ty_text_addf(text, ", %.3g x %.3g Gbit/s%s", uplinks / hosts * lanes,
-                 first->bandwidth_bytes_per_s / lanes * 8e-9,
-                 names[first->transport] != NULL ? names[first->transport] : "");
+    if (type != NULL && type->nics_per_link > 0)
+        lanes = type->nics_per_link;
+    gigabits = first->bandwidth_bytes_per_s / lanes * 8e-9;
+    ty_text_addf(text, ", %.3g x %.*g Gbit/s%s", uplinks / hosts * lanes, gigabits < 1000 ? 3 : 4,
+                 gigabits, names[first->transport] != NULL ? names[first->transport] : "");
     if (first->flows > 0)
         ty_text_addf(text, " with %u flows", first->flows);
 }

@@ -96,6 +96,8 @@ static void put_kinds(const cluster_summary *summary, ty_json_writer *out)
             ty_json_put_string(out, "price_date", type->price_date);
             ty_json_put_string(out, "price_source", type->price_source);
         }
+        if (type->memory_bytes > 0)
+            ty_json_put_uint(out, "memory_bytes", type->memory_bytes);
         ty_json_close(out, '}');
     }
     ty_json_close(out, ']');
@@ -130,6 +132,10 @@ static void print_kinds(const cluster_summary *summary, ty_text *text)
         if (type->price_date != NULL)
             ty_text_addf(text, ", %.2f USD an hour each (%s, %s)", type->price_usd_per_hour,
                          type->price_date, type->price_source);
+        if (type->memory_bytes > 0) {
+            ty_format_memory((double)type->memory_bytes, figure);
+            ty_text_addf(text, ", %s of host memory each", figure);
+        }
         ty_text_add(text, "\n");
     }
 }

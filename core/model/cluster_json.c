@@ -173,6 +173,10 @@ static const json_field host_type_fields[] = {
     {"price_date", JSON_WORD, JSON_AT(ty_host_type, price_date), .applies = has_price},
     {"price_source", JSON_WORD, JSON_AT(ty_host_type, price_source), .applies = has_price},
     {"power_w", JSON_NUMBER, JSON_AT(ty_host_type, power_w), 0, 1e7, .is_optional = true},
+    {"memory_bytes", JSON_UINT64, JSON_AT(ty_host_type, memory_bytes), 1, MEMORY_MAXIMUM,
+     .is_optional = true},
+    {"nics_per_link", JSON_UINT32, JSON_AT(ty_host_type, nics_per_link), 1, 1024,
+     .is_optional = true, .about = "NICs that are drawn as one; absent: one"},
 };
 static const json_record host_type_record = JSON_RECORD(ty_host_type, host_type_fields);
 

@@ -7,6 +7,23 @@ mkdir "$scratch/made"
 expect 0 cluster list
 expect_output "megatron-selene" "p4d.24xlarge"
 
+# No host has more network than its source says, and every host of a large cloud has such a figure.
+python3 - "$SOURCE/topologies/catalogue/hosts.json" >"$scratch/out" <<'PYTHON' && pass || fail "no network_bits_per_s: $(cat "$scratch/out")"
+import json, sys
+hosts = json.load(open(sys.argv[1]))["hosts"]
+stated = ("aws", "azure", "gcp", "oci", "dgx", "nvl72", "vr200")
+missing = [h["name"] for h in hosts if h["source"].startswith(stated) and "network_bits_per_s" not in h
+           and h["name"] != "v100-pcie-server"]
+print(*missing)
+sys.exit(bool(missing))
+PYTHON
+mkdir "$scratch/more"
+cp -r "$SOURCE/topologies" "$scratch/more/"
+sed '/"name": "p3.16xlarge"/,/network_bits_per_s/s/"value": 25e9/"value": 20e9/' "$SOURCE/topologies/catalogue/hosts.json" \
+    >"$scratch/more/topologies/catalogue/hosts.json"
+TRAINYARD_DATA=$scratch/more expect 3 cluster list
+expect_error_line "NICs of 2e+10 bits/s in total"
+
 expect 0 cluster import "$data/nccl.xml" -o "$scratch/made/machine.json"
 grep -q "nccl: 2 devices on 1 hosts" "$scratch/err" && pass || fail "import does not say what it read"
 expect_only machine.json

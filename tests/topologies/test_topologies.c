@@ -72,9 +72,9 @@ static void check_types(const ty_cluster *c, const char *name)
         cr_assert_eq(ty_cluster_vertex_kind(c, ty_cluster_device_vertex(c, d)), TY_VERTEX_DEVICE);
         cr_assert_gt(strlen(type->source), 20, "%s: source \"%s\"", name, type->source);
         cr_assert(type->peak_fp32_flop_per_s >= 0.2e12 && type->peak_fp32_flop_per_s < 2.5e14 &&
-                      type->peak_fp16_flop_per_s < 3e15 &&
+                      type->peak_fp16_flop_per_s < 5e15 &&
                       type->memory_bandwidth_bytes_per_s > 2e10 &&
-                      type->memory_bandwidth_bytes_per_s < 1e13 &&
+                      type->memory_bandwidth_bytes_per_s < 3e13 &&
                       type->memory_bytes >= (uint64_t)4 << 30 && type->power_w < 2000,
                   "%s: %s", name, type->name);
         cr_assert(type->matmul_efficiency > 0.5 && type->matmul_efficiency < 1 &&

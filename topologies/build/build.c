@@ -90,17 +90,18 @@ static ty_status add_hub(builder *b, uint32_t host, const char *name, uint32_t *
                          ty_error *error)
 {
     const catalogue_host *h = &b->catalogue->hosts[host];
-    const ty_host_type *type = &h->type;
+    ty_host_type type = h->type;
     uint32_t *index = &b->host_types[host];
 
     TY_TRY(ty_cluster_add_vertex(b->cluster, TY_VERTEX_HOST, name, 0, vertex, error));
     b->cluster->vertices[*vertex].is_staged =
-        b->host.has_p2p ? b->host.is_staged
-                        : h->is_staged || b->catalogue->devices[h->device_type].is_staged;
+        b->host.has_p2p ? b->host.is_staged : b->catalogue->devices[h->device_type].is_staged;
     if (b->devices_per_host > 0)
         return TY_OK;
+    if (b->host.network != NO_INDEX)
+        type.nics_per_link = 1;
     if (*index == NO_INDEX)
-        TY_TRY(ty_cluster_add_host_type(b->cluster, type, index, error));
+        TY_TRY(ty_cluster_add_host_type(b->cluster, &type, index, error));
     b->cluster->vertices[*vertex].host_type = *index;
     return TY_OK;
 }

@@ -23,11 +23,32 @@ static bool is_known(const ty_json *object, const ty_json *sources, const char *
 
 /* ---- Entries ----------------------------------------------------------------------------- */
 
+/* A device that is "like" an earlier one has its figures, unless it gives its own. */
+static ty_status read_like(const catalogue *c, const ty_json *object, ty_device_type *type,
+                           catalogue_device *device, ty_error *error)
+{
+    const char *name;
+    uint32_t like;
+
+    if (!ty_json_has(object, "like"))
+        return TY_OK;
+    TY_TRY(ty_json_string(object, "like", &name, error));
+    if ((like = catalogue_find_device(c, name)) == NO_INDEX)
+        return ty_json_fail(object, error, "to be like an earlier device");
+    *type = c->device_types[like];
+    *device = c->devices[like];
+    return TY_OK;
+}
+
 static ty_status read_device(const catalogue *c, const ty_json *object, const ty_json *sources,
                              ty_device_type *out, ty_error *error)
 {
     citation cited = {.sources = sources};
-    double memory_bytes = 0, usable_memory_bytes = 0;
+    const ty_device_type like = *out;
+    const bool is_like = like.name != NULL;
+    double memory_bytes = (double)like.memory_bytes;
+    double usable_memory_bytes =
+        ty_json_has(object, "memory_bytes") ? 0 : (double)like.usable_memory_bytes;
     const struct {
         const char *key;
         double *value, minimum, maximum;
@@ -55,23 +76,26 @@ static ty_status read_device(const catalogue *c, const ty_json *object, const ty
     ty_status status;
 
     TY_CHECK(catalogue_copy_member(c, object, "name", &out->name, error), status, cleanup);
-    TY_CHECK(catalogue_copy_member(c, object, "generation", &out->generation, error), status,
-             cleanup);
+    if (!is_like || ty_json_has(object, "generation"))
+        TY_CHECK(catalogue_copy_member(c, object, "generation", &out->generation, error), status,
+                 cleanup);
     if (ty_json_has(object, "noun")) {
         const char *noun;
         TY_CHECK(ty_json_string(object, "noun", &noun, error), status, cleanup);
         snprintf(out->noun, sizeof out->noun, "%s", noun);
     }
     for (size_t i = 0; i < sizeof figures / sizeof figures[0]; i++)
-        if (!figures[i].is_optional || ty_json_has(object, figures[i].key))
+        if ((!figures[i].is_optional && !is_like) || ty_json_has(object, figures[i].key))
             TY_CHECK(catalogue_read_figure(object, figures[i].key, figures[i].minimum,
                                            figures[i].maximum, &cited, figures[i].value, error),
                      status, cleanup);
     out->memory_bytes = (uint64_t)memory_bytes;
     out->is_fp8_estimate =
-        out->peak_fp8_flop_per_s > 0 && !is_known(object, sources, "fp8_efficiency");
+        out->peak_fp8_flop_per_s > 0 && (is_like || !is_known(object, sources, "fp8_efficiency"));
     out->is_fp4_estimate =
-        out->peak_fp4_flop_per_s > 0 && !is_known(object, sources, "fp4_efficiency");
+        out->peak_fp4_flop_per_s > 0 && (is_like || !is_known(object, sources, "fp4_efficiency"));
+    if (is_like)
+        ty_text_addf(&cited.text, "; for the rest the %s", like.name);
     out->usable_memory_bytes = (uint64_t)usable_memory_bytes;
     if (out->usable_memory_bytes > out->memory_bytes) {
         status = ty_json_fail(object, error, "usable_memory_bytes up to memory_bytes");
@@ -99,18 +123,36 @@ static ty_status read_link_name(const catalogue *c, const ty_json *object, const
     return TY_OK;
 }
 
+/* "p2p": "host": devices without peer-to-peer access over PCIe. */
+static ty_status read_p2p(const ty_json *object, bool *is_staged, ty_error *error)
+{
+    static const char *const paths[] = {"pcie", "host"};
+    int path = 0;
+
+    if (ty_json_has(object, "p2p"))
+        TY_TRY(ty_json_enum(object, "p2p", paths, 2, &path, error));
+    *is_staged = path == 1;
+    return TY_OK;
+}
+
 /* Links of a device to others and to its host. */
 static ty_status read_ports(const catalogue *c, const ty_json *object, catalogue_device *out,
                             ty_error *error)
 {
-    TY_TRY(read_link_name(c, object, "port", LINK_TO_HOST, &out->port, error));
+    const bool is_like = ty_json_has(object, "like");
+
+    if (!is_like || ty_json_has(object, "port"))
+        TY_TRY(read_link_name(c, object, "port", LINK_TO_HOST, &out->port, error));
     if (out->port == NO_INDEX)
         return ty_json_fail(object, error, "a port: the link of the device to its host");
-    TY_TRY(read_link_name(c, object, "scale_up", LINK_TO_SWITCH, &out->scale_up, error));
-    TY_TRY(read_link_name(c, object, "direct", LINK_DIRECT, &out->direct, error));
+    if (!is_like || ty_json_has(object, "scale_up"))
+        TY_TRY(read_link_name(c, object, "scale_up", LINK_TO_SWITCH, &out->scale_up, error));
+    if (!is_like || ty_json_has(object, "direct"))
+        TY_TRY(read_link_name(c, object, "direct", LINK_DIRECT, &out->direct, error));
     if (ty_json_has(object, "scale_up_links"))
         TY_TRY(ty_json_number(object, "scale_up_links", 1, 1000, &out->scale_up_links, error));
-    return catalogue_read_p2p(object, &out->is_staged, error);
+    return !is_like || ty_json_has(object, "p2p") ? read_p2p(object, &out->is_staged, error)
+                                                  : TY_OK;
 }
 
 static ty_status add_match(catalogue *c, const ty_json *entry, const ty_json *value,
@@ -247,6 +289,7 @@ static ty_status add_device(catalogue *c, const ty_json *entry, const ty_json *s
     ty_device_type type = {0};
     catalogue_device device = {0};
 
+    TY_TRY(read_like(c, entry, &type, &device, error));
     TY_TRY(read_device(c, entry, sources, &type, error));
     TY_TRY(read_ports(c, entry, &device, error));
     TY_TRY(read_matches(c, entry, c->device_type_count, error));

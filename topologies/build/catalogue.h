@@ -71,8 +71,7 @@ typedef struct catalogue_host {
     ty_host_type type; /* repeats name and source; price and power */
     uint32_t device_type;
     uint32_t network;
-    bool is_staged; /* its devices have no peer-to-peer access over PCIe */
-    uint32_t tray;  /* host that other tools count, for a rack modeled as one host; NO_INDEX */
+    uint32_t tray; /* host that other tools count, for a rack modeled as one host; NO_INDEX */
     uint32_t domain_hosts;  /* number of these hosts that may share a device switch; 0: none */
     uint32_t domain_switch; /* that switch, one of the vertices */
     uint32_t vertex_count;  /* the host vertex is the first */

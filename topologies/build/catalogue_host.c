@@ -1,4 +1,5 @@
 /* Reads hosts.json: the inside of hosts, their price and power. */
+#include "build.h"
 #include "catalogue_read.h"
 
 #include <stdio.h>
@@ -246,12 +247,13 @@ static ty_status read_inside(const catalogue *c, const ty_json *object, catalogu
     return ty_json_has(object, "with") ? replace_links(c, object, host, error) : TY_OK;
 }
 
-/* Price and power are optional, with their own sources. */
-static ty_status read_price(const catalogue *c, const ty_json *object, const ty_json *sources,
-                            ty_host_type *out, ty_error *error)
+/* Price, power, memory and NICs are optional, with their own sources. */
+static ty_status read_figures(const catalogue *c, const ty_json *object, const ty_json *sources,
+                              ty_host_type *out, ty_error *error)
 {
     citation price = {.sources = sources}, power = {.sources = sources};
     const ty_json *figure;
+    double memory_bytes = 0, nics = 0;
     ty_status status = TY_OK;
 
     if (ty_json_has(object, "price_usd_per_hour")) {
@@ -266,9 +268,38 @@ static ty_status read_price(const catalogue *c, const ty_json *object, const ty_
     if (ty_json_has(object, "power_w"))
         TY_CHECK(catalogue_read_figure(object, "power_w", 0, 1e7, &power, &out->power_w, error),
                  status, cleanup);
+    if (ty_json_has(object, "memory_bytes"))
+        TY_CHECK(
+            catalogue_read_figure(object, "memory_bytes", 1, 1e15, &power, &memory_bytes, error),
+            status, cleanup);
+    if (ty_json_has(object, "nics_per_link"))
+        TY_CHECK(catalogue_read_figure(object, "nics_per_link", 1, 1024, &power, &nics, error),
+                 status, cleanup);
+    out->memory_bytes = (uint64_t)memory_bytes;
+    out->nics_per_link = (uint32_t)nics;
 cleanup:
     ty_text_clear(&price.text);
     ty_text_clear(&power.text);
+    return status;
+}
+
+/* "network_bits_per_s": a host has no more network than its source says. */
+static ty_status check_network(const catalogue *c, const ty_json *object, const ty_json *sources,
+                               const catalogue_host *host, ty_error *error)
+{
+    citation cited = {.sources = sources};
+    const double bits = 8, drawn = bits * catalogue_host_count_of(host, TY_VERTEX_NIC) *
+                                   c->links[host->network].type.bandwidth_bytes_per_s;
+    double stated = 0;
+    ty_status status;
+
+    if (!ty_json_has(object, "network_bits_per_s"))
+        return TY_OK;
+    status = catalogue_read_figure(object, "network_bits_per_s", 1, 1e18, &cited, &stated, error);
+    ty_text_clear(&cited.text);
+    if (status == TY_OK && drawn > stated)
+        return ty_json_fail(object, error, "NICs of %g bits/s in total, its network_bits_per_s",
+                            stated);
     return status;
 }
 
@@ -305,7 +336,7 @@ ty_status catalogue_read_host(const catalogue *c, const ty_json *object, const t
     TY_CHECK(catalogue_cite(&cited, object, error), status, cleanup);
     TY_CHECK(catalogue_take_citation(c, &cited, &out->type.source, error), status, cleanup);
     out->type.name = out->name;
-    TY_CHECK(read_price(c, object, sources, &out->type, error), status, cleanup);
+    TY_CHECK(read_figures(c, object, sources, &out->type, error), status, cleanup);
     TY_CHECK(ty_json_string(object, "device", &device, error), status, cleanup);
     TY_CHECK(ty_json_string(object, "network", &network, error), status, cleanup);
     out->device_type = catalogue_find_device(c, device);
@@ -320,7 +351,7 @@ ty_status catalogue_read_host(const catalogue *c, const ty_json *object, const t
     }
     TY_CHECK(read_inside(c, object, out, error), status, cleanup);
     TY_CHECK(read_domain(c, object, out, error), status, cleanup);
-    TY_CHECK(catalogue_read_p2p(object, &out->is_staged, error), status, cleanup);
+    TY_CHECK(check_network(c, object, sources, out, error), status, cleanup);
     status = ty_json_end(object, error);
 cleanup:
     ty_text_clear(&cited.text);

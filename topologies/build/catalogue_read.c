@@ -60,17 +60,6 @@ ty_status catalogue_read_figure(const ty_json *object, const char *key, double m
     return ty_json_end(figure, error);
 }
 
-ty_status catalogue_read_p2p(const ty_json *object, bool *is_staged, ty_error *error)
-{
-    static const char *const paths[] = {"pcie", "host"};
-    int path = 0;
-
-    if (ty_json_has(object, "p2p"))
-        TY_TRY(ty_json_enum(object, "p2p", paths, 2, &path, error));
-    *is_staged = path == 1;
-    return TY_OK;
-}
-
 /* Entries of a catalogue begin with their name. */
 static uint32_t find(const void *entries, uint32_t count, size_t size, const char *name)
 {

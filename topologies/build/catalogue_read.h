@@ -27,9 +27,6 @@ ty_status catalogue_read_figure(const ty_json *object, const char *key, double m
 ty_status catalogue_copy_member(const catalogue *c, const ty_json *object, const char *key,
                                 char **out, ty_error *error) TY_MUST_CHECK;
 
-/** "p2p": "host": devices without peer-to-peer access over PCIe. */
-ty_status catalogue_read_p2p(const ty_json *object, bool *is_staged, ty_error *error) TY_MUST_CHECK;
-
 ty_status catalogue_read_host(const catalogue *c, const ty_json *object, const ty_json *sources,
                               catalogue_host *out, ty_error *error) TY_MUST_CHECK;
 
