@@ -35,7 +35,7 @@ static void print_tokens(const ty_tokens *tokens, size_t bytes, const cli_option
     document_close(&writer);
 }
 
-static ty_status tokenize(const cli_options *options, ty_text *out, ty_error *error)
+static ty_status tokenize(const cli_options *options, ty_text *out, bool *is_read, ty_error *error)
 {
     const uint32_t vocabulary =
         options->vocabulary > 0 ? (uint32_t)options->vocabulary : TY_BYTE_TOKENS;
@@ -45,6 +45,7 @@ static ty_status tokenize(const cli_options *options, ty_text *out, ty_error *er
 
     TY_CHECK(read_all(options, &text, error), status, cleanup);
     TY_CHECK(ty_tokens_learn(text.data, text.length, vocabulary, &tokens, error), status, cleanup);
+    *is_read = true;
     TY_CHECK(ty_tokens_save(tokens, options->output, error), status, cleanup);
     print_tokens(tokens, text.length, options, out);
 cleanup:
@@ -76,6 +77,7 @@ exit_code cmd_data(const cli_options *options)
     const bool makes = strcmp(what, "tokenize") == 0, shows = strcmp(what, "text") == 0;
     ty_error error = {0};
     ty_text text = {0};
+    bool is_read = false; /* later failures are of the output */
     ty_status status;
 
     if (!makes && !shows)
@@ -86,11 +88,12 @@ exit_code cmd_data(const cli_options *options)
         return report_usage("data", "text needs one file of tokens");
     if (shows && options->vocabulary > 0)
         return report_usage("data", "--vocabulary belongs to tokenize");
-    status = makes ? tokenize(options, &text, &error) : show_text(options->files[1], &text, &error);
+    status = makes ? tokenize(options, &text, &is_read, &error)
+                   : show_text(options->files[1], &text, &error);
     if (status == TY_OK)
         return deliver_text(shows ? options->output : NULL, &text);
     ty_text_clear(&text);
-    return status == TY_EINVAL                       ? report_usage("data", "%s", error.message)
-           : status == TY_EIO || status == TY_EPARSE ? report_bad_input(&error)
-                                                     : report_failure(&error);
+    return status == TY_EINVAL ? report_usage("data", "%s", error.message)
+           : is_read           ? report_failure(&error)
+                               : report_bad_input(&error);
 }

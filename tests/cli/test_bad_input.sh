@@ -199,6 +199,8 @@ if [ "$(id -u)" -eq 0 ] && mkdir "$scratch/full" && mount -t tmpfs -o size=16k n
     head -c 20000 /dev/zero >"$scratch/full/filler" 2>/dev/null
     expect 1 whatif -w lenet -c "1x p100-server" --no-simulate --vary batch=64 -q -o "$scratch/full/table.json"
     expect_error_line "table.json: No space left on device"
+    expect 1 data tokenize "$0" -o "$scratch/full/tokens"
+    expect_error_line "tokens: No space left on device"
     mount -o remount,ro "$scratch/full"
     expect 1 export "$plan" --to mpirun -o "$scratch/full/launch"
     expect_error_line "$scratch/full/launch: Read-only file system"
