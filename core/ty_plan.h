@@ -577,6 +577,14 @@ bool ty_plan_state_is_of_ranks(const ty_plan *plan);
  * state is per stage replica, they also have the same replicas, micro-batches and buckets.
  */
 ty_status ty_plan_state_digest(const ty_plan *plan, ty_digest *out, ty_error *error) TY_MUST_CHECK;
+/**
+ * A digest that is equal for plans whose checkpoints have the same tensors, sharded alike within a
+ * layer: these also resume from each other with other stages, replicas, buckets and ZeRO. An
+ * asynchronous schedule, local steps, other learning than by gradients and compressors with state
+ * bind a checkpoint to the plan's ranks.
+ */
+ty_status ty_plan_tensors_digest(const ty_plan *plan, ty_digest *out,
+                                 ty_error *error) TY_MUST_CHECK;
 /** Digest of everything that affects execution (not of predictions, candidates, the input path and
  * the stack). */
 ty_status ty_plan_digest(const ty_plan *plan, ty_digest *out, ty_error *error) TY_MUST_CHECK;

@@ -333,6 +333,7 @@ static void training_free(training *t)
         ty_dataset_close(t->test_set);
     ty_run_free(t->run);
     ty_checkpoint_unlock(t->lock);
+    ty_checkpoint_place_clear(&t->place);
 }
 
 /* ---- Training ---------------------------------------------------------------------------- */

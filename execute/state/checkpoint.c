@@ -117,6 +117,7 @@ ty_status ty_checkpoint_agree(ty_checkpoint_query query, ty_transport *transport
     query.most = UINT32_MAX;
     query.rank = transport->rank;
     do { /* each time with an older one, so it ends */
+        ty_checkpoint_place_clear(out);
         if (status == TY_OK)
             status = ty_checkpoint_find(&query, out, &own, error);
         TY_CHECK(ty_transport_agree(transport, status, error), status, done);
@@ -229,7 +230,8 @@ ty_status ty_checkpoint_load(ty_interpreter *in, const char *directory,
     in->origin_step = place->step;
     in->origin_samples = place->samples;
     in->origin_ranks = place->rank_count;
-    status = checkpoint_rank_load(in, directory, place, error);
+    status = place->stride > 0 ? checkpoint_tensors_load(in, directory, place, error)
+                               : checkpoint_rank_load(in, directory, place, error);
     if (status == TY_OK)
         others_remove(in, directory, place->step, kept);
     return status;

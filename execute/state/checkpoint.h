@@ -3,7 +3,7 @@
  * Saves the state of a run and resumes from it. Internal to execute/.
  *
  *     DIR/step-N/rank-R           state of rank R after N steps
- *     DIR/step-N/checkpoint.json  trainyard.checkpoint/2: plan, ranks, step, digests of the files
+ *     DIR/step-N/checkpoint.json  trainyard.checkpoint/3: plan, ranks, step, digests of the files
  *     DIR/latest.json             a copy of the newest checkpoint.json
  *
  * A rank's file is a header and sections, each with its SHA-256, in the host's byte order. Sections
@@ -32,7 +32,10 @@ typedef struct ty_checkpoint_place {
     uint32_t rank_count; /* files: ranks of that plan */
     uint32_t source;     /* the rank from whose file this one resumes */
     ty_digest file;      /* of that file */
+    uint32_t stride;     /* > 0: it resumes from tensors in files source, source + stride, ... */
+    ty_digest *files;    /* with a stride: of all ranks; owned, see ty_checkpoint_place_clear */
 } ty_checkpoint_place;
+void ty_checkpoint_place_clear(ty_checkpoint_place *place);
 
 /** The checkpoints of a folder that one rank may resume from. */
 typedef struct ty_checkpoint_query {
@@ -49,7 +52,9 @@ typedef struct ty_checkpoint_query {
  * checked when it is loaded. A plan resumes from its own, or from one of a plan with the
  * same state. That plan may differ in micro-batches, their size, replicas, learning rate, buckets,
  * algorithms and devices. With ZeRO, compression or an asynchronous schedule it may differ only in
- * micro-batch size, learning rate, algorithms and devices.
+ * micro-batch size, learning rate, algorithms and devices. Without compressors that keep state,
+ * synchronous plans of the same TP, CP and EP sizes may also differ in stages and ZeRO: their ranks
+ * gather their tensors from the files of several ranks.
  * @param damage [out] of a newer checkpoint; untouched if there is none
  * @return TY_EIO: there is none; TY_EPARSE: all are damaged, or the newest is of another plan, or
  * of more than `steps` steps.

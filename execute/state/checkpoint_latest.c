@@ -9,7 +9,7 @@
 #include <string.h>
 #include <sys/stat.h>
 
-#define CHECKPOINT_SCHEMA "trainyard.checkpoint/2"
+#define CHECKPOINT_SCHEMA "trainyard.checkpoint/3"
 
 enum { MAX_STEPS = 1000000000 };
 #define MAX_SAMPLES ((UINT64_C(1) << 53) - 1) /* the largest integer that JSON stores exactly */
@@ -69,7 +69,7 @@ static ty_status digest_check(const char *path, char *text, size_t length, ty_er
 
 /* The contents of both. */
 typedef struct latest {
-    ty_digest plan, state, own;
+    ty_digest plan, state, tensors, own;
     const char *strategy;
     uint32_t rank_count, step, replica_count, file_count;
     uint32_t *replicas; /* [replica_count]: of each pipeline rank */
@@ -80,6 +80,7 @@ typedef struct latest {
 static const json_field fields[] = {
     {"plan_digest", JSON_DIGEST, JSON_AT(latest, plan)},
     {"state_digest", JSON_DIGEST, JSON_AT(latest, state)},
+    {"tensors_digest", JSON_DIGEST, JSON_AT(latest, tensors)},
     {"strategy", JSON_WORD, JSON_AT(latest, strategy)},
     {"rank_count", JSON_UINT32, JSON_AT(latest, rank_count), 1, TY_MAX_RANKS},
     {"replicas", JSON_UINTS, JSON_AT(latest, replicas), 1, TY_MAX_RANKS,
@@ -109,6 +110,8 @@ ty_status checkpoint_latest_write(const ty_plan *plan, const char *directory,
     char path[CHECKPOINT_PATH_SIZE];
     ty_status status = ty_plan_state_digest(plan, &said.state, error);
 
+    if (status == TY_OK)
+        status = ty_plan_tensors_digest(plan, &said.tensors, error);
     if (status != TY_OK)
         return status;
     said.replicas = ty_alloc(said.replica_count, sizeof *said.replicas);
@@ -170,19 +173,24 @@ static ty_status latest_check(const ty_json *root, const ty_checkpoint_query *qu
 {
     const ty_plan *plan = query->plan;
     latest found = {0};
-    ty_digest own, state;
-    uint32_t source = query->rank;
+    ty_digest own, state, tensors;
+    uint32_t source = query->rank, stride = 0;
     bool is_own;
     ty_status status;
 
     TY_CHECK(latest_read(root, &found, error), status, done);
     TY_CHECK(ty_plan_digest(plan, &own, error), status, done);
     TY_CHECK(ty_plan_state_digest(plan, &state, error), status, done);
+    TY_CHECK(ty_plan_tensors_digest(plan, &tensors, error), status, done);
     is_own = strcmp(own.hex, found.plan.hex) == 0;
     if (!is_own && strcmp(state.hex, found.state.hex) != 0) {
+        stride = ty_plan_parallel_size(plan, TY_TENSOR_PARALLEL);
+        source = query->rank % stride;
+    }
+    if (stride > 0 && strcmp(tensors.hex, found.tensors.hex) != 0) {
         status = ty_json_fail(root, error,
-                              "a checkpoint of this very plan (\"%s\", %u ranks), or of one "
-                              "that differs in its batch alone, not one of another (\"%s\", %u)",
+                              "a checkpoint of this plan (\"%s\", %u ranks), or of one with the "
+                              "same tensors, not one of another (\"%s\", %u)",
                               plan->strategy, ty_plan_rank_count(plan), found.strategy,
                               found.rank_count);
         goto done;
@@ -192,7 +200,7 @@ static ty_status latest_check(const ty_json *root, const ty_checkpoint_query *qu
                               query->steps, found.step);
         goto done;
     }
-    if (!is_own)
+    if (!is_own && stride == 0)
         TY_CHECK(source_find(root, &found, plan, query->rank, &source, error), status, done);
     if (source >= found.rank_count) {
         status = ty_json_fail(root, error, "files of more than %u ranks, among them number %u",
@@ -204,7 +212,11 @@ static ty_status latest_check(const ty_json *root, const ty_checkpoint_query *qu
                                  .step = found.step,
                                  .samples = found.samples,
                                  .source = source,
-                                 .file = found.files[source]};
+                                 .file = found.files[source],
+                                 .stride = stride,
+                                 .files = stride > 0 ? found.files : NULL};
+    if (stride > 0)
+        found.files = NULL; /* given away */
 done:
     ty_free(found.replicas);
     ty_free(found.files);
@@ -344,6 +356,18 @@ ty_status ty_checkpoint_refuse(const char *directory, ty_error *error)
     return TY_OK;
 }
 
+/* Checks the file that a rank resumes from. If it resumes from several, each rank checks some. */
+static ty_status files_check(const ty_checkpoint_query *query, const ty_checkpoint_place *place,
+                             ty_error *error)
+{
+    if (place->stride == 0)
+        return checkpoint_rank_check(query->directory, place->step, place->source, &place->file,
+                                     error);
+    for (uint32_t r = query->rank; r < place->rank_count; r += ty_plan_rank_count(query->plan))
+        TY_TRY(checkpoint_rank_check(query->directory, place->step, r, &place->files[r], error));
+    return TY_OK;
+}
+
 /* The checkpoint after one step. @param is_damaged whether another one may be intact; not if this
  * one is of another plan. The place has step 0 if it is incomplete. */
 static ty_status step_find(const ty_checkpoint_query *query, uint32_t step, bool is_only,
@@ -358,11 +382,19 @@ static ty_status step_find(const ty_checkpoint_query *query, uint32_t step, bool
         return status;
     status = latest_check(ty_json_root(document), query, out, error);
     if (status == TY_OK && !is_only) {
-        status = checkpoint_rank_check(query->directory, out, error);
+        status = files_check(query, out, error);
         *is_damaged = status != TY_OK;
     }
     ty_json_free(document);
+    if (status != TY_OK)
+        ty_checkpoint_place_clear(out);
     return status;
+}
+
+void ty_checkpoint_place_clear(ty_checkpoint_place *place)
+{
+    ty_free(place->files);
+    *place = (ty_checkpoint_place){0};
 }
 
 ty_status ty_checkpoint_find(const ty_checkpoint_query *query, ty_checkpoint_place *out,
@@ -380,7 +412,6 @@ ty_status ty_checkpoint_find(const ty_checkpoint_query *query, ty_checkpoint_pla
             continue;
         status = step_find(query, steps[i], count == 1, &place, &is_damaged, &why);
         if (status != TY_OK) {
-            place.step = 0;
             first = first.status == TY_OK || !is_damaged ? why : first;
         }
         is_damaged |= status == TY_OK;

@@ -1,6 +1,4 @@
-/* A rank's file of a checkpoint: the memory that makes up its state, and how it is written and
- * read.
- */
+/* A rank's file of a checkpoint: how it is written and read. */
 #include "checkpoint_parts.h"
 #include "interpreter_buckets.h"
 #include "interpreter_watches.h"
@@ -14,7 +12,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#define MAGIC "trainyard.rank/1"
+#define MAGIC "trainyard.rank/2"
 
 typedef struct header {
     char magic[sizeof MAGIC];
@@ -27,125 +25,9 @@ typedef struct section_header {
     ty_digest digest;
 } section_header;
 
-/* A block of memory that is part of the state. */
-typedef struct section {
-    void *data;
-    uint64_t bytes;
-    bool is_weights;         /* floats that must be finite */
-    ty_stage_device *device; /* that owns the memory; NULL: host memory */
-} section;
-
-typedef struct sections {
-    const ty_device_memory *memory; /* of sections on a device */
-    section *items;
-    uint32_t count, capacity;
-    bool has_failed;
-} sections;
-
-/* ---- The state --------------------------------------------------------------------------- */
-
-static void add_on(sections *s, ty_stage_device *device, void *data, uint64_t bytes,
-                   bool is_weights)
-{
-    if (s->count == s->capacity) {
-        uint32_t capacity = s->capacity == 0 ? 64 : 2 * s->capacity;
-        section *grown = ty_resize(s->items, capacity, sizeof *grown);
-        if (grown == NULL) {
-            s->has_failed = true;
-            return;
-        }
-        s->items = grown;
-        s->capacity = capacity;
-    }
-    if (bytes > 0)
-        s->items[s->count++] =
-            (section){data, bytes, is_weights, s->memory != NULL ? device : NULL};
-}
-
-/* Host memory. */
-static void add(sections *s, void *data, uint64_t bytes)
-{
-    add_on(s, NULL, data, bytes, false);
-}
-
-/* Parameters [start, end) of one stage: all weight versions, and optimizer states. */
-static void add_range(sections *s, ty_interpreter *in, const virtual_stage_state *virtual_stage,
-                      uint64_t start, uint64_t end)
-{
-    const ty_device_backend *backend = in->options.backend;
-    const uint64_t state_bytes = (end - start) * in->state_count * sizeof(float);
-
-    for (uint32_t v = 0; v < virtual_stage->version_count; v++) {
-        if (virtual_stage->version_count > 1)
-            backend->select(virtual_stage->device, v);
-        add_on(s, virtual_stage->device, interpreter_weights_at(in, virtual_stage, start),
-               (end - start) * sizeof(float), true);
-    }
-    if (virtual_stage->version_count > 1)
-        backend->select(virtual_stage->device, in->controls_done % virtual_stage->version_count);
-    if (in->memory == NULL)
-        add(s, virtual_stage->optimizer_state + start * in->state_count, state_bytes);
-    else if (state_bytes > 0)
-        add_on(s, virtual_stage->device, in->memory->state(virtual_stage->device, start),
-               state_bytes, false);
-}
-
-/* All parameters of a stage except other ranks' shards of its sharded buckets. */
-static void add_virtual_stage(sections *s, ty_interpreter *in,
-                              const virtual_stage_state *virtual_stage)
-{
-    ty_parameter_range *ranges = interpreter_kept_room(in);
-    uint64_t count = 0;
-    uint32_t r, range_count;
-
-    if (ranges == NULL) {
-        s->has_failed = true;
-        return;
-    }
-    range_count = interpreter_kept_ranges(in, virtual_stage, ranges);
-    for (r = 0; r < range_count; r++)
-        add_range(s, in, virtual_stage, ranges[r].offset, ranges[r].offset + ranges[r].count);
-    ty_free(ranges);
-    if (in->options.backend->statistics != NULL) {
-        float *statistics = in->options.backend->statistics(virtual_stage->device, &count);
-        add_on(s, virtual_stage->device, statistics, count * sizeof *statistics, false);
-    }
-}
-
-static void add_codec(sections *s, const bucket_state *bucket)
-{
-    void *data = NULL;
-    uint64_t bytes = 0;
-
-    for (uint32_t i = 0; bucket->codec != NULL && ty_codec_state(bucket->codec, i, &data, &bytes);
-         i++)
-        add_on(s, i > 0 ? bucket->virtual_stage->device : NULL, data, bytes, false);
-}
-
-static ty_status sections_find(ty_interpreter *in, sections *s, ty_error *error)
-{
-    ty_noise_sample *samples;
-    ty_gradient_noise *noise = interpreter_noise_sums(in, &samples);
-
-    s->memory = in->memory;
-    add(s, in->losses, in->controls_done * sizeof *in->losses);
-    for (uint32_t i = 0; i < in->virtual_stage_count; i++)
-        add_virtual_stage(s, in, &in->virtual_stages[i]);
-    add(s, noise, sizeof *noise);
-    add(s, samples, interpreter_noise_most(in->controls_done) * sizeof *samples);
-    for (uint32_t i = 0; i < in->options.plan->bucket_count; i++)
-        if (ty_bucket_keeps_state(&in->options.plan->buckets[i]))
-            add_codec(s, &in->buckets[i]);
-    if (in->options.precision == TY_PRECISION_FP16) {
-        add(s, &in->loss_scale, sizeof in->loss_scale);
-        add(s, &in->clean_steps, sizeof in->clean_steps);
-    }
-    return s->has_failed ? ty_fail(error, TY_ENOMEM, "out of memory for a checkpoint") : TY_OK;
-}
-
 /* A section's data in host memory; the caller frees `*owned`. */
-static ty_status section_find(const sections *s, const section *from, const void **out,
-                              void **owned, ty_error *error)
+static ty_status section_find(const checkpoint_sections *s, const checkpoint_section *from,
+                              const void **out, void **owned, ty_error *error)
 {
     *out = from->data;
     *owned = NULL;
@@ -165,12 +47,12 @@ static bool are_finite(const float *numbers, uint64_t count)
     return true;
 }
 
-static ty_status weights_check(const sections *s, uint32_t step, ty_error *error)
+static ty_status weights_check(const checkpoint_sections *s, uint32_t step, ty_error *error)
 {
     ty_status status = TY_OK;
 
     for (uint32_t i = 0; i < s->count && status == TY_OK; i++) {
-        const section *from = &s->items[i];
+        const checkpoint_section *from = &s->items[i];
         const void *weights;
         void *owned;
 
@@ -220,8 +102,8 @@ static header header_of(const ty_checkpoint_place *place, uint32_t section_count
 }
 
 /* TY_EIO leaves its reason in errno, anything else in `error`. Adds the header to `heads`. */
-static ty_status section_write(FILE *file, const sections *s, const section *from, ty_text *heads,
-                               ty_error *error)
+static ty_status section_write(FILE *file, const checkpoint_sections *s,
+                               const checkpoint_section *from, ty_text *heads, ty_error *error)
 {
     section_header head;
     const void *data;
@@ -270,7 +152,7 @@ static ty_status heads_digest(const ty_text *heads, ty_digest *out, ty_error *er
     return status;
 }
 
-static ty_status rank_write(const char *path, const header *head, const sections *s,
+static ty_status rank_write(const char *path, const header *head, const checkpoint_sections *s,
                             ty_digest *digest, ty_error *error)
 {
     ty_text heads = {0};
@@ -308,8 +190,8 @@ static ty_status rank_write(const char *path, const header *head, const sections
     return status;
 }
 
-static ty_status bytes_read(FILE *file, const char *path, uint32_t index, const section *to,
-                            ty_text *heads, ty_error *error)
+static ty_status bytes_read(FILE *file, const char *path, uint32_t index,
+                            const checkpoint_section *to, ty_text *heads, ty_error *error)
 {
     section_header head;
 
@@ -329,11 +211,11 @@ static ty_status bytes_read(FILE *file, const char *path, uint32_t index, const 
 }
 
 /* Through host memory if the section is on a device. */
-static ty_status section_read(FILE *file, const char *path, uint32_t index, const sections *s,
-                              ty_text *heads, ty_error *error)
+static ty_status section_read(FILE *file, const char *path, uint32_t index,
+                              const checkpoint_sections *s, ty_text *heads, ty_error *error)
 {
-    const section *to = &s->items[index];
-    section staged = *to;
+    const checkpoint_section *to = &s->items[index];
+    checkpoint_section staged = *to;
     ty_status status;
 
     if (to->device == NULL)
@@ -348,7 +230,7 @@ static ty_status section_read(FILE *file, const char *path, uint32_t index, cons
 }
 
 static ty_status rank_read(const char *path, const header *expected, const ty_digest *digest,
-                           const sections *s, ty_error *error)
+                           const checkpoint_sections *s, ty_error *error)
 {
     FILE *file;
     ty_text heads = {0};
@@ -418,8 +300,8 @@ static ty_status content_check(const char *path, const char *bytes, size_t lengt
     return status;
 }
 
-ty_status checkpoint_rank_check(const char *directory, const ty_checkpoint_place *place,
-                                ty_error *error)
+ty_status checkpoint_file_open(const char *directory, uint32_t step, uint32_t rank,
+                               const ty_digest *digest, checkpoint_file *out, ty_error *error)
 {
     char path[CHECKPOINT_PATH_SIZE];
     struct stat found;
@@ -427,14 +309,16 @@ ty_status checkpoint_rank_check(const char *directory, const ty_checkpoint_place
     int file;
     ty_status status;
 
-    rank_path(directory, place->step, place->source, path);
+    rank_path(directory, step, rank, path);
     TY_TRY(ty_file_check_plain(path, error));
     file = open(path, O_RDONLY | O_CLOEXEC);
     if (file >= 0 && fstat(file, &found) == 0 && found.st_size > 0)
         bytes = mmap(NULL, (size_t)found.st_size, PROT_READ, MAP_PRIVATE, file, 0);
     if (bytes != MAP_FAILED) {
-        status = content_check(path, bytes, (size_t)found.st_size, &place->file, error);
-        munmap(bytes, (size_t)found.st_size);
+        *out = (checkpoint_file){bytes, (size_t)found.st_size};
+        status = content_check(path, bytes, out->length, digest, error);
+        if (status != TY_OK)
+            checkpoint_file_close(out);
     } else if (file >= 0 && found.st_size == 0) {
         status = ty_fail(error, TY_EPARSE, "%s: truncated before section 0", path);
     } else {
@@ -442,6 +326,46 @@ ty_status checkpoint_rank_check(const char *directory, const ty_checkpoint_place
     }
     if (file >= 0)
         close(file);
+    return status;
+}
+
+void checkpoint_file_close(checkpoint_file *file)
+{
+    if (file->bytes != NULL)
+        munmap((void *)file->bytes, file->length);
+    *file = (checkpoint_file){0};
+}
+
+uint32_t checkpoint_file_sections(const checkpoint_file *file)
+{
+    header head;
+
+    memcpy(&head, file->bytes, sizeof head);
+    return head.section_count;
+}
+
+const char *checkpoint_file_section(const checkpoint_file *file, uint32_t index, uint64_t *bytes)
+{
+    size_t at = sizeof(header);
+    section_header head;
+
+    for (uint32_t i = 0; at < file->length; i++, at += head.bytes) {
+        memcpy(&head, file->bytes + at, sizeof head);
+        at += sizeof head;
+        *bytes = head.bytes;
+        if (i == index)
+            return file->bytes + at;
+    }
+    return NULL;
+}
+
+ty_status checkpoint_rank_check(const char *directory, uint32_t step, uint32_t rank,
+                                const ty_digest *digest, ty_error *error)
+{
+    checkpoint_file file = {0};
+    const ty_status status = checkpoint_file_open(directory, step, rank, digest, &file, error);
+
+    checkpoint_file_close(&file);
     return status;
 }
 
@@ -482,13 +406,13 @@ ty_status checkpoint_rank_save(ty_interpreter *in, const char *directory,
                                const ty_checkpoint_place *place, ty_digest *digest, ty_error *error)
 {
     char path[CHECKPOINT_PATH_SIZE], folder[CHECKPOINT_PATH_SIZE];
-    sections s = {0};
+    checkpoint_sections s = {0};
     header head;
     ty_status status;
 
     folder_path(directory, place->step, folder);
     rank_path(directory, place->step, place->source, path);
-    TY_CHECK(sections_find(in, &s, error), status, cleanup);
+    TY_CHECK(checkpoint_sections_find(in, &s, error), status, cleanup);
     TY_CHECK(weights_check(&s, place->step, error), status, cleanup);
     TY_CHECK(ty_directory_make(directory, error), status, cleanup);
     if (mkdir(folder, 0700) != 0 && errno != EEXIST) {
@@ -504,23 +428,23 @@ ty_status checkpoint_rank_save(ty_interpreter *in, const char *directory,
     if (!folder_flush(folder) || !folder_flush(directory))
         status = ty_fail(error, TY_EIO, "%s: %s", folder, strerror(errno));
 cleanup:
-    ty_free(s.items);
+    checkpoint_sections_clear(&s);
     return status;
 }
 
 ty_status checkpoint_rank_load(ty_interpreter *in, const char *directory,
                                const ty_checkpoint_place *place, ty_error *error)
 {
-    sections s = {0};
+    checkpoint_sections s = {0};
     header head;
     char path[CHECKPOINT_PATH_SIZE];
     ty_status status;
 
     rank_path(directory, place->step, place->source, path);
-    TY_CHECK(sections_find(in, &s, error), status, cleanup);
+    TY_CHECK(checkpoint_sections_find(in, &s, error), status, cleanup);
     head = header_of(place, s.count);
     status = rank_read(path, &head, &place->file, &s, error);
 cleanup:
-    ty_free(s.items);
+    checkpoint_sections_clear(&s);
     return status;
 }

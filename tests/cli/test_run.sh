@@ -231,8 +231,14 @@ for every in 0 3x 10minutes -1; do
 done
 expect 1 run "$work/plan.json" --steps 9 --checkpoint "$scratch/state" -q -o "$work/none.json"
 expect_error_line "step-8/checkpoint.json" "earlier run"
-expect 3 run "$work/other.json" --steps 9 --checkpoint "$scratch/state" --resume -q -o "$work/none.json"
-expect_error_line "step-8/checkpoint.json" "this very plan"
+expect 0 plan -w mlp -c local:2 --fix pp=1 --seed 7 --no-simulate -q -o "$work/seeded.json"
+expect 3 run "$work/seeded.json" --steps 9 --checkpoint "$scratch/state" --resume -q -o "$work/none.json"
+expect_error_line "step-8/checkpoint.json" "a checkpoint of this plan"
+# Other stages continue, here in a copy.
+cp -r "$scratch/state" "$scratch/moved"
+expect 0 run "$work/other.json" --steps 9 --checkpoint "$scratch/moved" --resume -q -o "$work/moved.json"
+/usr/bin/python3 -c 'import json, sys; a, b = (json.load(open(p))["losses"] for p in sys.argv[1:]); sys.exit(a != b[:8] or len(b) != 9)' \
+    "$work/second.json" "$work/moved.json" && pass || fail "other stages do not continue the losses"
 
 # All requested steps are done: the same result again, from the saved result or from the checkpoint.
 expect 0 run "$work/plan.json" --steps 8 --checkpoint "$scratch/state" --resume -o "$work/again.json"
