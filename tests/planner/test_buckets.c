@@ -149,7 +149,7 @@ Test(buckets, are_fitted_where_the_exchange_shows)
 
     pin(&options.pins, "pp=1,compression=none,micro_batch=16");
     cr_assert_eq(ty_workload_open("vgg16", &vgg, &error), TY_OK, "%s", error.message);
-    cr_assert_eq(ty_cluster_open("4x p100-server", NULL, &cluster, &error), TY_OK, "%s",
+    cr_assert_eq(ty_cluster_open("4x p100-server-roce", NULL, &cluster, &error), TY_OK, "%s",
                  error.message);
     cr_assert_eq(ty_plan_search(vgg, cluster, NULL, &options, &plan, &error), TY_OK, "%s",
                  error.message);
