@@ -294,7 +294,7 @@ static ty_plan *search(const ty_workload *workload, const ty_cluster *cluster, c
 
 /* Maximum step time relative to the best of all orders: with the planner's order, and with the
  * first layers first (docs/design/parallelism.md). */
-#define FARTHEST 1.01
+#define FARTHEST 1.02
 #define FARTHEST_FRONT 1.25
 
 /* Models whose first layers have few weights, whose last layers have many, and some in between, on
