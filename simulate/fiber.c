@@ -11,22 +11,16 @@
 #include <ucontext.h>
 
 #if defined(__has_feature) /* clang's form; gcc defines macros */
-#if __has_feature(thread_sanitizer)
-#define IS_THREAD_SANITIZED
-#endif
 #if __has_feature(address_sanitizer)
 #define IS_ADDRESS_SANITIZED
 #endif
-#endif
-#ifdef __SANITIZE_THREAD__
-#define IS_THREAD_SANITIZED
 #endif
 #ifdef __SANITIZE_ADDRESS__
 #define IS_ADDRESS_SANITIZED
 #endif
 
-/* Frames of sanitizers are larger. */
-#if defined(IS_THREAD_SANITIZED) || defined(IS_ADDRESS_SANITIZED)
+#ifdef IS_ADDRESS_SANITIZED /* frames are larger, and switches are announced */
+#include <sanitizer/common_interface_defs.h>
 #define STACK_BYTES ((size_t)256 << 10)
 #else
 #define STACK_BYTES ((size_t)64 << 10)
@@ -36,12 +30,12 @@
 struct ty_fiber {
     ty_fiber *next; /* in the list of unused ones */
     jmp_buf at;
-    ucontext_t start; /* for the first switch to it; with the thread sanitizer for all */
+    ucontext_t start; /* for the first switch to it */
     bool has_started;
     void (*code)(void *);
     void *context;
     char *stack;
-    void *sanitizer; /* its own record of the fiber */
+    void *sanitizer; /* the address sanitizer's record of the fiber */
 };
 
 typedef struct slab {
@@ -57,13 +51,6 @@ struct ty_fibers {
     ty_arena *blocks;
 };
 
-#ifdef IS_THREAD_SANITIZED
-#include <sanitizer/tsan_interface.h>
-#endif
-#ifdef IS_ADDRESS_SANITIZED
-#include <sanitizer/common_interface_defs.h>
-#endif
-
 ty_status ty_fibers_new(ty_fibers **out, ty_error *error)
 {
     ty_fibers *fibers = ty_alloc(1, sizeof *fibers);
@@ -72,9 +59,6 @@ ty_status ty_fibers_new(ty_fibers **out, ty_error *error)
         ty_free(fibers);
         return ty_check_memory(false, error);
     }
-#ifdef IS_THREAD_SANITIZED
-    fibers->main.sanitizer = __tsan_get_current_fiber();
-#endif
     fibers->main.has_started = true;
     *out = fibers;
     return TY_OK;
@@ -152,9 +136,6 @@ ty_fiber *ty_fiber_new(ty_fibers *fibers, void (*code)(void *), void *context)
         if ((fiber = ty_arena_alloc(fibers->blocks, 1, sizeof *fiber)) == NULL ||
             (fiber->stack = take_stack(fibers)) == NULL)
             return NULL;
-#ifdef IS_THREAD_SANITIZED
-        fiber->sanitizer = __tsan_create_fiber(0);
-#endif
     }
     fiber->code = code;
     fiber->context = context;
@@ -170,10 +151,6 @@ void ty_fiber_reuse(ty_fibers *fibers, ty_fiber *fiber)
 
 void ty_fiber_switch(ty_fiber *from, ty_fiber *to)
 {
-#if defined(IS_THREAD_SANITIZED)
-    __tsan_switch_to_fiber(to->sanitizer, 0);
-    (void)swapcontext(&from->start, &to->start);
-#else
 #ifdef IS_ADDRESS_SANITIZED
     __sanitizer_start_switch_fiber(&from->sanitizer, to->stack,
                                    to->stack != NULL ? STACK_BYTES : 0);
@@ -186,6 +163,5 @@ void ty_fiber_switch(ty_fiber *from, ty_fiber *to)
     }
 #ifdef IS_ADDRESS_SANITIZED
     __sanitizer_finish_switch_fiber(from->sanitizer, NULL, NULL);
-#endif
 #endif
 }

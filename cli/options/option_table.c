@@ -61,7 +61,7 @@ static const option_row table[] = {
     NUMBER("seed", seed, UINT64_MAX, "N", "of initial weights and sample order (default 1)"),
     FLAG("program", 0, program, "print the program: every instruction of every stage"),
     TEXT("trace", 't', trace, "FILE", "write a Chrome/Perfetto trace"),
-    TEXT("engine", 0, engine, "E", "simgrid or flow (default: SimGrid where it can)"),
+    TEXT("engine", 0, engine, "E", "simgrid (default where it can be used) or flow"),
     TEXT("resolution", 0, resolution, "R", "flow (default) or chunk"),
     TEXT("straggler", 0, straggler, "R[.RANK]=F,...",
          "stage replicas or ranks that compute F times as long; \"law\": stage "
