@@ -94,6 +94,34 @@ Test(engines, shares_of_cores_agree)
     }
 }
 
+/* Without a choice: SimGrid, but the flow engine for more than 1,024 simulated devices. */
+Test(engines, large_simulations_use_the_flow_engine)
+{
+    static const struct {
+        uint32_t replicas;
+        bool is_whole;
+        ty_engine_kind used;
+    } rows[] = {
+        {1024, true, TY_ENGINE_SIMGRID},
+        {1025, true, TY_ENGINE_FLOW},
+        {1025, false, TY_ENGINE_SIMGRID},
+    };
+
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+        ty_engine_kind used = TY_ENGINE_ANY;
+        scenario s;
+        scenario_open(&s, cluster_of("130x dgx-a100"), 1, &rows[i].replicas, rows[i].replicas);
+        scenario_add(&s, 0, op(TY_OP_FORWARD), NULL, (ty_instruction_cost){.seconds = 1.0});
+        scenario_close(&s);
+        s.options.no_fold = rows[i].is_whole;
+        s.options.engine_used = &used;
+        ty_timeline_free(scenario_simulate(&s));
+        cr_expect_eq(used, rows[i].used, "%u replicas, %s: %s", rows[i].replicas,
+                     rows[i].is_whole ? "whole" : "folded", ty_engine_name(used));
+        scenario_free(&s);
+    }
+}
+
 /* ---- Two messages on one link -------------------------------------------------------------- */
 
 enum { MESSAGES = 2 };
