@@ -212,6 +212,7 @@ static ty_status make_by_search(const struct row *row, subject *s, ty_error *err
     ty_pin(&options.pins, TY_AXIS_SP, row->tensor > 1);
     ty_pin(&options.pins, TY_AXIS_ZERO, row->zero);
     ty_pin(&options.pins, TY_AXIS_SCHEDULE, TY_ONE_F_ONE_B);
+    ty_pin(&options.pins, TY_AXIS_RECOMPUTE, TY_RECOMPUTE_SELECTIVE); /* to fit 80 GB */
     options.simulate_top = 0;
     TY_CHECK(ty_workload_open(row->workload, &workload, error), status, cleanup);
     TY_CHECK(ty_plan_search(workload, s->cluster, NULL, &options, &s->plan, error), status,
