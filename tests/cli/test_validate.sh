@@ -11,6 +11,11 @@ cat >"$made/law.json" <<'EOF'
  {"id": "law/c", "kind": "convergence", "source": {"work": "made"}, "confidence": "read", "model": {"name": "m"}, "batch": {"global": 2000}, "measured": {"metric": "median_to_converge", "value": 3000, "unit": "samples"}},
  {"id": "law/d", "kind": "accuracy", "source": {"work": "made"}, "confidence": "recalled", "note of mine": 1, "measured": {"metric": "top1", "value": 76, "unit": "%"}}]}
 EOF
+# A file of evidence: how often prediction intervals hold.
+expect 0 validate "$SOURCE/study/evidence/rows.json"
+expect_output "left out" "source    mixture" "device    all"
+printf '{"schema": "trainyard.evidence/1", "about": "made"}' >"$scratch/rows.json"
+expect 3 validate "$scratch/rows.json"
 expect 0 validate "$made/law.json"
 expect_output law "noise-scale-law" "skipped 1: no predictor for accuracy"
 expect 0 validate "$made/law.json" --json
@@ -18,11 +23,6 @@ expect_output '"schema": "trainyard.validation/1"' '"source": "law"' '"rows": 4'
     '"skipped_rows": 1' '"predicted_rows": 1' '"mean_error"' '"median_error"' '"p90_error"' '"pair_order"' \
     '"mean_regret"'
 cp "$scratch/out" "$scratch/asked"
-# A file of evidence: how often prediction intervals hold.
-expect 0 validate "$SOURCE/study/evidence/rows.json"
-expect_output "left out" "source    mixture" "device    all"
-printf '{"schema": "trainyard.evidence/1", "about": "made"}' >"$scratch/rows.json"
-expect 3 validate "$scratch/rows.json"
 expect_output '"calibrate"' '"100:1100samples*1,2000:3000samples*1"' '"answer_at": "/to_target/expected"'
 if python3 "$SOURCE/tests/cli/ask_again.py" "$TRAINYARD" "$scratch/asked" 1 >"$scratch/out"; then
     pass
