@@ -200,6 +200,7 @@ static ty_status add_kind(const pool *from, const host_kind *kind, uint32_t batc
         nice += is_nice;
         TY_TRY(add_hosts(from, kind, hosts, !is_power && hosts > FEW_HOSTS && all_divide, list,
                          error));
+        list->sets[list->count - 1].is_part = hosts == 1;
     }
     return TY_OK;
 }

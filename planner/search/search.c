@@ -775,8 +775,9 @@ static void report_progress(const search *s, const search_question *q)
     q->options->note(q->options->note_context, line);
 }
 
-/* With many sets, as on hundreds of hosts, stops after this many in a row without a faster plan.
- * With fewer hosts all sets are searched: from 8 to 4 hosts, 7, 6 and 5 may divide worse. */
+/* With many sets, as on hundreds of hosts, stops after this many in a row without a faster plan,
+ * but for those of one host. With fewer hosts all sets are searched: from 8 to 4 hosts, 7, 6 and 5
+ * may divide worse. */
 #define MANY_SETS 16
 #define PATIENCE_WITH_SETS 2
 

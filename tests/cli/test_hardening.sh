@@ -164,7 +164,8 @@ rm -rf "$TMPDIR"/trainyard-*
 tries=0
 while [ $tries -lt 20 ] && ! [ -e "$scratch/one/latest.json" ]; do tries=$((tries + 1)); sleep 0.1; done
 if [ -e "$scratch/one/latest.json" ]; then
-    step=$(sed -n 's/.*"step": \([0-9]*\).*/\1/p' "$scratch/one/latest.json")
+    # The newest whole one, which latest.json may not name yet.
+    step=$(ls "$scratch"/one/step-*/checkpoint.json | sed 's/.*step-\([0-9]*\).*/\1/' | sort -n | tail -n 1)
     expect 0 run "$work/plan.json" --steps $((step + 3)) --checkpoint "$scratch/one" --resume -q -o "$work/again.json"
 fi
 
