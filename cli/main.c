@@ -61,9 +61,9 @@ static const cli_command commands[] = {
     {"whatif", "--workload W --cluster C --vary KEY=V,... [options]",
      "the best plan for every combination of values, as a table",
      "KEY is workload, cluster, batch, seq, workload.KEY, system, stack, precision,\n"
-     "optimizer, objective, task; hosts, device, pod, leaf, host, gpu, oversub; bandwidth.LINK,\n"
-     "latency.LINK, memory, memory_bandwidth, compute (quantities, or factors as x2;\n"
-     "LINK may be all); storage.bandwidth, .host, .latency, .requests, .request,\n"
+     "optimizer, objective, task; hosts, device, pod, leaf, host, gpu, oversub;\n"
+     "bandwidth.LINK, latency.LINK, memory, memory_bandwidth, compute (quantities,\n"
+     "or factors as x2; LINK may be all); storage.bandwidth, .host, .latency, .requests, .request,\n"
      ".capacity (of the last level, or .NAME after it); input, input.KEY; price,\n"
      "power, failure_rate; or a key of --fix.\n",
      OPTIONS("workload", "cluster", "seq", "global-batch", "input", "memory-reserve", "precision",

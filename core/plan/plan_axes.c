@@ -385,7 +385,7 @@ static const axis_row axes[TY_AXIS_COUNT] = {
     [TY_AXIS_CYCLE] = {"cycle", AT(cycle_s), read_cycle, print_cycle, "5ms", .opened = 21},
     [TY_AXIS_PRIORITY] = {"priority", AT(priority), WORD(priority_word, TY_PRIORITY_RULE_COUNT),
                           .opened = 22,
-                          .expected = "0, 1 for buckets of the front layers first, or shorter for "
+                          .expected = "0, 1 for buckets of the first layers first, or shorter for "
                                       "that where the step is predicted to be"},
     [TY_AXIS_ALGORITHM] = {"algorithm", AT(algorithm), WORD(ty_algorithm_name, TY_ALGORITHM_COUNT),
                            .opened = 20},

@@ -153,9 +153,9 @@ def figure(value):
 def mean_share(measured, rate, peak, what):
     """The mean over the cards of a generation, so that they keep the order of their data sheets."""
     shares = [rate(day) / device[peak]["value"] for day, device in measured]
-    said = "; ".join(f"{day['machine']['gpus'][0]}, {day['date'][:10]}, commit {day['commit']}: {share:.3f}"
-                     for (day, _), share in zip(measured, shares))
-    return {"value": figure(sum(shares) / len(shares)), "source": f"measured, {what}; {said}"}
+    cards = " and ".join(day["machine"]["gpus"][0] for day, _ in measured)
+    said = ", ".join(f"{share:.3f} on {day['date'][:10]} with commit {day['commit']}" for (day, _), share in zip(measured, shares))
+    return {"value": figure(sum(shares) / len(shares)), "source": f"measured on {cards}: {what}, {said}"}
 
 
 def catalogue(days):
@@ -163,6 +163,7 @@ def catalogue(days):
     catalogue says are slower for their data sheet, by their power limit, keep the catalogue's shares."""
     with open(os.path.join(SOURCE, "topologies", "catalogue", "devices.json")) as file:
         devices = {device["name"]: device for device in json.load(file)["devices"]}
+    devices = {name: {**devices.get(device.get("like"), {}), **device} for name, device in devices.items()}
     newest = {day["machine"]["planned_as"]: day for day in days if day.get("trained_product_flop_per_s")}
     rows = []
     for generation in sorted({devices[name]["generation"] for name in newest}):

@@ -7,7 +7,7 @@
 
 #include <string.h>
 
-/* Names of what is equal on all ranks, as the `layer` of an extent. */
+/* Names of values that are equal on all ranks, as the `layer` of an extent. */
 enum { LOSSES, NOISE, NOISE_SAMPLES, LOSS_SCALE, CLEAN_STEPS };
 
 /* ---- Sections ---------------------------------------------------------------------------- */

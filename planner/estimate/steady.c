@@ -130,8 +130,8 @@ static bool compare_replica(const short_step *s, uint32_t rank, const by_micro_b
     return true;
 }
 
-/* Whether no event waits for one that falls further behind with every period: then each waits for
- * the same one in all periods. `rates` are of all pipeline ranks. */
+/* Whether no event waits for one that is later with every period: then each waits for the same one
+ * in all periods. `rates` are of all pipeline ranks. */
 static bool can_continue(const short_step *s, const rank_rates *rates, double end_s)
 {
     const bool has_phases = ty_schedule_at(s->plan.schedule)->has_full_in_flight;

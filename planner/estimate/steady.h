@@ -2,11 +2,11 @@
  * Internal to planner/: the estimate of a step whose time and memory do not grow with the number of
  * micro-batches.
  *
- * Every event starts at the latest end of what it waits for. If all events of some consecutive
- * micro-batches come one period later than those of as many micro-batches before them, and the
- * in-flight micro-batches are fewer, then all later ones do, too: the next ones wait for the same
- * events, as much later. So each further period adds the same time to every kind of work, and two
- * short programs that differ by one period show all longer ones.
+ * Every event starts when all events that it waits for have ended. Suppose that all events of some
+ * consecutive micro-batches come one period later than those of as many micro-batches before them,
+ * and that fewer micro-batches are in flight. Then all later ones do, too: they wait for the same
+ * events, one period later. So each further period adds the same time to every kind of work, and
+ * two short programs that differ by one period show all longer ones.
  */
 #ifndef TY_STEADY_H
 #define TY_STEADY_H

@@ -7,7 +7,7 @@
 
 /* Micro-batches of a window beyond those in flight: loads are ahead of them. */
 #define MORE_THAN_IN_FLIGHT 8
-/* A program is shortened if it has more micro-batches than those of so many short ones. */
+/* A program is shortened if it has more micro-batches than this number of short ones. */
 #define SHORT_PROGRAMS 3
 
 uint64_t ty_plan_repetition(const ty_plan *plan)

@@ -103,7 +103,7 @@ double ty_socket_rate(ty_link_transport transport, double flows)
     return transport == TY_LINK_ENA ? fmin(moved, f * k->ena_flow_gb_per_s * GB) : moved;
 }
 
-/* What the transport of the first NIC costs. */
+/* The constants of the first NIC's transport. */
 static void find_transport(const ty_cluster *cluster, const ty_device_ports *ports,
                            ty_communicator *c)
 {

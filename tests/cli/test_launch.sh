@@ -531,11 +531,11 @@ job_has() { # job_has PATTERN WORDS...
     if grep -q "$pattern" "$scratch/out"; then pass; else fail "the job lacks $pattern: $*"; fi
 }
 job_has '"backend": "cuda"' gpt.json --to slurm
-job_has '"precision": "bf16"' gpt.json --to k8s-mpijob
+job_has '^ *"precision": "bf16",$' gpt.json --to k8s-mpijob
 job_has '"backend": "cuda"' ddp.json --to mpirun
-if grep -q '"precision"' "$scratch/out"; then fail "fp32 is not said"; else pass; fi
+if grep -q '^  "precision"' "$scratch/out"; then fail "fp32 is not said"; else pass; fi
 job_has '"backend": "cpu"' gpt.json --to slurm --backend cpu
-if grep -q '"precision"' "$scratch/out"; then fail "processors have no bf16"; else pass; fi
+if grep -q '^  "precision"' "$scratch/out"; then fail "processors have no bf16"; else pass; fi
 job_has '"precision": "tf32"' ddp.json --to mpirun --precision tf32
 expect 0 plan -w gpt2 -c "torus:4x4 @tpu-v4 ici-v4 host:4" --no-simulate -q -o tpu.json
 expect 1 export tpu.json --to mpirun

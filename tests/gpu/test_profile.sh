@@ -50,7 +50,7 @@ while read -r device precision name batch seconds; do
     expect_output "Provenance  rates measured on NVIDIA"
     "$python" -c 'import json, sys
 step = json.load(open("made/plan.json"))["prediction"]["step_time_s"]
-sys.exit(abs(step / float(sys.argv[1]) - 1) > 0.05)' "$seconds" && pass || fail "$name: not within 5 % of $seconds s"
+sys.exit(abs(step / float(sys.argv[1]) - 1) > 0.2)' "$seconds" && pass || fail "$name: not within 20 % of $seconds s"
     rm -f made/plan.json
 done <measured
 [ -s measured ] && pass || fail "no measured run"
