@@ -63,9 +63,9 @@ static const cli_command commands[] = {
      "KEY is workload, cluster, batch, seq, workload.KEY, system, stack, precision,\n"
      "optimizer, objective, task; hosts, device, pod, leaf, host, gpu, oversub;\n"
      "bandwidth.LINK, latency.LINK, memory, memory_bandwidth, compute (quantities,\n"
-     "or factors as x2; LINK may be all); storage.bandwidth, .host, .latency, .requests, .request,\n"
-     ".capacity (of the last level, or .NAME after it); input, input.KEY; price,\n"
-     "power, failure_rate; or a key of --fix.\n",
+     "or factors as x2; LINK may be all); storage.bandwidth, .host, .latency,\n"
+     ".requests, .request, .capacity (of the last level, or .NAME after it);\n"
+     "input, input.KEY; price, power, failure_rate; or a key of --fix.\n",
      OPTIONS("workload", "cluster", "seq", "global-batch", "input", "memory-reserve", "precision",
              "optimizer", "profile", "profile-device", "stack", "fix", "fastest", "allow-lossy",
              "system", "objective", "task", "top", "no-simulate", "tokens", "epochs", "steps",

@@ -109,14 +109,11 @@ static void compact_count(double value, char out[32])
         memmove(space, space + 1, strlen(space));
 }
 
-/* Removes the unit of a figure if another has the same. */
-static void drop_unit(char figure[32], const char *other)
+static bool has_same_unit(const char *figure, const char *other)
 {
-    const char *unit = strchr(other, ' ');
-    char *own = strchr(figure, ' ');
+    const char *unit = strchr(other, ' '), *own = strchr(figure, ' ');
 
-    if (unit != NULL && own != NULL && strcmp(unit, own) == 0)
-        *own = '\0';
+    return unit != NULL && own != NULL && strcmp(unit, own) == 0;
 }
 
 /* Writes " (80 %: 2.9 to 3.7)", after the expected time if it differs from the step time. */
@@ -127,8 +124,8 @@ static void add_interval(const ty_step_interval *interval, double step_s, ty_tex
     ty_format_seconds(step_s, step);
     ty_format_seconds(interval->low_s, low);
     ty_format_seconds(interval->high_s, high);
-    drop_unit(low, step);
-    drop_unit(high, step);
+    if (has_same_unit(low, step) && has_same_unit(high, step))
+        *strchr(low, ' ') = *strchr(high, ' ') = '\0';
     if (fabs(interval->expected_s / step_s - 1) > NOTABLE_SHIFT) {
         ty_format_seconds(interval->expected_s, expected);
         ty_text_addf(line, ", expected %s", expected);

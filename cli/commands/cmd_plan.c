@@ -306,10 +306,19 @@ static exit_code plan_without_layout(const cli_options *options, double step_tim
     char seconds[32];
     const ty_watch watch = watch_from(options);
     exit_code code = EXIT_DONE;
+    ty_status status;
 
     if (question_from(options, TY_USUAL_TOP, &question, &error) != TY_OK ||
-        ty_question_open(&question, &watch, &q, &error) != TY_OK ||
-        ty_question_plan(&question, &q, &watch, &plan, &error) != TY_OK) {
+        ty_question_open(&question, &watch, &q, &error) != TY_OK) {
+        code = report_failure(&error);
+        goto cleanup;
+    }
+    status = ty_question_plan(&question, &q, &watch, &plan, &error);
+    if (status == TY_EINFEASIBLE && step_time_s > 0) { /* the file's may use the memory reserve */
+        print_stderr("trainyard: note: with the layout left open, %s", error.message);
+        goto cleanup;
+    }
+    if (status != TY_OK) {
         code = report_failure(&error);
         goto cleanup;
     }

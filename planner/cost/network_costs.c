@@ -249,12 +249,15 @@ static ty_status crowd_of_bucket(const ty_costing *costing, const ty_bucket *buc
 }
 
 /* On a torus the groups between a group's members share its links, whatever `otherwise` the routes
- * give. */
-static double crowd_of(const ty_group_network *network, ty_collective_kind kind,
-                       ty_algorithm algorithm, double otherwise)
+ * give. Over sockets a group alone does not fill the NIC, which others then use. */
+static double crowd_of(const ty_group_network *network, const ty_stack *stack,
+                       ty_collective_kind kind, ty_algorithm algorithm, double otherwise)
 {
     const ty_torus *torus = &network->rails.torus;
+    double latency_s;
 
+    if (network->rails.hosts > 1 && ty_link_transport_is_sockets(network->library.transport))
+        return fmax(1, otherwise * ty_group_pair_share(network, stack, &latency_s));
     if (algorithm != TY_AUTOMATIC || torus->axis_count == 0)
         return otherwise;
     return ty_torus_rate(torus, kind, false) / ty_torus_rate(torus, kind, true);
@@ -394,7 +397,7 @@ ty_status ty_cost_inner(ty_costing *costing, const ty_inner_collective *inner, d
     TY_TRY(ty_group_inner_cost(group, stack, inner, &cost, costing->error));
     if (!measured_here(costing, inner->kind, algorithm, group, inner->bytes, &cost))
         ty_cost_relies_on(costing, group->table != NULL ? TY_CALIBRATED : TY_DATASHEET);
-    slow_down(&cost, crowd_of(group, inner->kind, algorithm,
+    slow_down(&cost, crowd_of(group, stack, inner->kind, algorithm,
                               costing->stage.parallel_crowds[inner->among]));
     hidden = ty_talk_hidden(group, stack, inner);
     *seconds = cost.seconds * inner->count * (1 - hidden);
@@ -453,7 +456,7 @@ ty_status ty_cost_collective_of(ty_costing *costing, const ty_bucket *bucket,
         TY_TRY(crowd_of_bucket(costing, bucket, &crowd));
     if (bucket->tied_stage == TY_NO_STAGE)
         costing->stage.bucket_crowds[bucket->of_experts] = crowd;
-    slow_down(cost, crowd_of(network, kind, algorithm, crowd));
+    slow_down(cost, crowd_of(network, ty_stack_of(costing->plan), kind, algorithm, crowd));
     return TY_OK;
 }
 

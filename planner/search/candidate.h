@@ -38,7 +38,7 @@ typedef struct device_set {
     uint32_t count;
     uint32_t *devices; /* [count] of the cluster, ascending */
     bool is_spare;     /* considered if all devices gave no plan */
-    bool is_part;      /* of one host, or all of it: no slow network */
+    bool is_regular;   /* part of a host, or a power of two of hosts: always searched */
     char *name;        /* as in `--fix devices=`, "" for all; NULL until candidate_pins.c sets it */
 } device_set;
 

@@ -200,7 +200,7 @@ static ty_status add_kind(const pool *from, const host_kind *kind, uint32_t batc
         nice += is_nice;
         TY_TRY(add_hosts(from, kind, hosts, !is_power && hosts > FEW_HOSTS && all_divide, list,
                          error));
-        list->sets[list->count - 1].is_part = hosts == 1;
+        list->sets[list->count - 1].is_regular = is_power;
     }
     return TY_OK;
 }
@@ -282,7 +282,7 @@ static ty_status add_parts(const pool *from, const host_kind *kinds, uint32_t ki
         const uint32_t before = list->count;
         status = add_fixed(from, kinds, 1, n, list, error);
         if (list->count > before)
-            list->sets[before].is_part = true;
+            list->sets[before].is_regular = true;
     }
     return status;
 }

@@ -776,8 +776,8 @@ static void report_progress(const search *s, const search_question *q)
 }
 
 /* With many sets, as on hundreds of hosts, stops after this many in a row without a faster plan,
- * but for those of one host. With fewer hosts all sets are searched: from 8 to 4 hosts, 7, 6 and 5
- * may divide worse. */
+ * but for regular ones. With fewer hosts all sets are searched: from 8 to 4 hosts, 7, 6 and 5 may
+ * divide worse. */
 #define MANY_SETS 16
 #define PATIENCE_WITH_SETS 2
 
@@ -793,7 +793,7 @@ static ty_status search_sets(search *s, search_question *q, ty_error *error)
         const double best_s = s->best_s;
         search part = {.q = q, .best_s = s->best_s, .is_beside = i > 0};
         ty_error refusal = {0};
-        if (q->set_count > MANY_SETS && vain >= PATIENCE_WITH_SETS && !q->sets[i].is_part)
+        if (q->set_count > MANY_SETS && vain >= PATIENCE_WITH_SETS && !q->sets[i].is_regular)
             continue;
         if (i > 0 &&
             ((q->sets[i].is_spare && all_found) || (s->estimates > 0 && ty_search_must_stop(q)) ||

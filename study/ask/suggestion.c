@@ -215,12 +215,14 @@ static ty_status ask_devices(search *s, bool keeps_pins)
 ty_status ty_question_suggestion(const ty_question *question, const ty_question_inputs *inputs,
                                  const ty_watch *watch, ty_suggestion *out, ty_error *error)
 {
-    search s = {question, inputs, watch, out, error, false};
+    ty_watch silent = watch != NULL ? *watch : (ty_watch){0}; /* notes are about the question */
+    search s = {question, inputs, &silent, out, error, false};
     ty_deployment deployment;
     const bool has_room =
         least_devices(question, inputs) <= ty_cluster_device_count(inputs->cluster);
     ty_status answer, status = TY_OK;
 
+    silent.note = NULL;
     *out = (ty_suggestion){0};
     if (ty_question_deploy(question, inputs, &deployment, NULL) != TY_OK)
         return TY_OK; /* the precision does not affect the model here */
