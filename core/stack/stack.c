@@ -115,7 +115,7 @@ const ty_stack_judged *ty_stack_judged_on(const ty_stack *stack, const char *dev
 
     for (uint32_t i = 0; i < stack->judged_count; i++) {
         const ty_stack_judged *j = &stack->judged[i];
-        if (strncmp(device, j->device, strlen(j->device)) == 0 &&
+        if (ty_stack_names_device(j->device, device) &&
             (found == NULL || strlen(j->device) > strlen(found->device)))
             found = j;
     }

@@ -15,6 +15,13 @@ _Static_assert(offsetof(ty_stack, kernel_s) - offsetof(ty_stack, product_share) 
 
 /* ---- In memory ------------------------------------------------------------------------------- */
 
+bool ty_stack_names_device(const char *name, const char *device)
+{
+    const size_t length = strlen(name);
+
+    return strncmp(device, name, length) == 0 && (device[length] == '\0' || device[length] == '-');
+}
+
 double ty_stack_on_device(const ty_stack *stack, const double *constant, const char *device,
                           const char *generation)
 {
@@ -27,7 +34,7 @@ double ty_stack_on_device(const ty_stack *stack, const double *constant, const c
         const size_t length = strlen(on->device);
         if (isnan(on->values[i]))
             continue;
-        if (length > longest && strncmp(device, on->device, length) == 0) {
+        if (length > longest && ty_stack_names_device(on->device, device)) {
             longest = length;
             value = on->values[i];
         } else if (longest == 0 && generation != NULL && strcmp(generation, on->device) == 0) {

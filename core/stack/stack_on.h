@@ -15,6 +15,8 @@ extern const json_record ty_stack_lists_record;
 /** Replaces a string member. */
 ty_status ty_stack_text_read(const ty_json *object, const char *key, char **text,
                              ty_error *error) TY_MUST_CHECK;
+/** Whether figures of a name are of a device: "h20" of "h20-pcie", not of "h200-sxm". */
+bool ty_stack_names_device(const char *name, const char *device);
 /** Writes "on"; nothing if no device differs. */
 void ty_stack_on_to_json(const ty_stack *stack, ty_json_writer *writer);
 /** Reads "on" over existing figures. */

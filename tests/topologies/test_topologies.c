@@ -252,6 +252,8 @@ Test(describe, makes_what_the_line_says)
         {"host:2 gpu:8 @h100 nvlink4 eth100", NULL, 16, 2, 2 * 2, 2, 1},
         {"host:2 gpu:8 @h100 nvlink4 eth100 nics=8", NULL, 16, 2, 2, 16, 1},
         {"2 hosts x 8 v100, eth10", "2x dgx1-v100 eth10", 16, 2, 12, 2, 1},
+        {"2 hosts x 8 v100, roce=200Gb/s, nics=4", "2x dgx1-v100 roce=200Gb/s nics=4", 16, 2, 12, 8,
+         1},
         {"p4d, tcp flows=4", "1x p4d.24xlarge tcp flows=4", 8, 1, 7, 4, 1},
         {"local:3", "local:3", 3, 1, 0, 0, 0},
         {"local", "local:4", 4, 1, 0, 0, 0},

@@ -74,7 +74,7 @@ static bool has_folder(const char *text)
     for (const char *slash = strchr(text, '/'); slash != NULL && slash < brace;
          slash = strchr(slash + 1, '/')) {
         bool is_unit = slash > text && (slash[-1] == 'B' || slash[-1] == 'b') && slash[1] == 's' &&
-                       (slash[2] == ' ' || slash[2] == '\0');
+                       (slash[2] == ' ' || slash[2] == ',' || slash[2] == '\0');
         if (!is_unit && !is_of_device(text, slash))
             return true;
     }
