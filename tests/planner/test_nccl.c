@@ -353,8 +353,7 @@ static double bus_of(const char *cluster, uint32_t ranks, uint64_t size)
 Test(networks, connections_bound_the_rate)
 {
     enum { GIB = 1 << 30 };
-    const char *line =
-        "leaf:1 host:2 gpu:8 @v100-sxm2-16gb nvlink2 ena=100Gb/s nics=1 flows=%u";
+    const char *line = "leaf:1 host:2 gpu:8 @v100-sxm2-16gb nvlink2 ena=100Gb/s nics=1 flows=%u";
     double last = 0;
 
     for (uint32_t flows = 1; flows <= 8; flows *= 2) {
@@ -366,9 +365,8 @@ Test(networks, connections_bound_the_rate)
         cr_expect_leq(bus, 2 * ty_socket_rate(TY_LINK_ENA, flows), "%s: %g", text, bus);
         last = bus;
     }
-    cr_expect_gt(
-        bus_of("leaf:1 host:2 gpu:8 @v100-sxm2-16gb nvlink2 roce100 nics=1", 16, GIB),
-        2 * last);
+    cr_expect_gt(bus_of("leaf:1 host:2 gpu:8 @v100-sxm2-16gb nvlink2 roce100 nics=1", 16, GIB),
+                 2 * last);
 }
 
 /* aws-ofi-nccl allows only Simple on hosts with the first generation of EFA. */

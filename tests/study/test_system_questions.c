@@ -323,7 +323,8 @@ static const struct {
     {"ddp", DATA_PARALLEL ANY_BUCKET LIBRARY ANY_RECOMPUTE
      "zero=0 compression=none compression=fp16 compression=bf16 compression=powersgd-2"},
     {"moxing", DATA_PARALLEL ANY_BUCKET LIBRARY
-     "pp=2 dp=4 replicas=4+4 layers=13+15 zero=0 compression=none compression=rows compression=fp16 recompute=none "
+     "pp=2 dp=4 replicas=4+4 layers=13+15 zero=0 compression=none compression=rows "
+     "compression=fp16 recompute=none "
      "bucket=fitted compress=shorter embeddings=shorter priority=1 priority=shorter "
      "algorithm=hierarchical"},
     {"gpipe",
