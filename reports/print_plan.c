@@ -82,9 +82,10 @@ static void add_network(const ty_cluster *cluster, ty_text *text)
         return;
     if (type != NULL && type->nics_per_link > 0)
         lanes = type->nics_per_link;
+    uplinks /= hosts;
     gigabits = first->bandwidth_bytes_per_s / lanes * 8e-9;
-    ty_text_addf(text, ", %.3g x %.*g Gbit/s%s", uplinks / hosts * lanes, gigabits < 1000 ? 3 : 4,
-                 gigabits, names[first->transport] != NULL ? names[first->transport] : "");
+    ty_text_addf(text, ", %.3g x %.*g Gbit/s%s", uplinks * lanes, gigabits < 1000 ? 3 : 4, gigabits,
+                 names[first->transport] != NULL ? names[first->transport] : "");
     if (first->flows > 0)
         ty_text_addf(text, " with %u flows", first->flows);
 }

@@ -391,7 +391,7 @@ static void put_checkpoints(launch *l)
     const ty_workload *w = l->plan->workload;
     const uint32_t keep = in->keep > 0 ? in->keep : TY_CHECKPOINTS_KEPT;
     const double elements =
-        (double)(ty_workload_parameter_bytes(w, 0, w->layer_count) / w->element_bytes);
+        (double)ty_workload_parameter_bytes(w, 0, w->layer_count) / w->element_bytes;
     uint64_t steps = in->checkpoint_every;
     launch_values *v = &l->values;
 
