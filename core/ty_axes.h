@@ -264,7 +264,7 @@ typedef struct ty_axis_sets {
 } ty_axis_sets;
 static inline bool ty_axis_may(const ty_axis_sets *sets, ty_axis axis, uint32_t kind)
 {
-    return (sets->of[axis] >> kind & 1) != 0;
+    return kind < 32 && (sets->of[axis] >> kind & 1) != 0;
 }
 /** Kinds of axes whose values have no names. */
 enum { TY_KIND_ONE, TY_KIND_MORE }; /* of sizes, and of counts: 0, and 1 and more */

@@ -523,7 +523,7 @@ Test(search, nonsense_is_refused)
          "compression: found ratio 0 for top-k, expected more than 0"},
         {"",
          {.pins = {.axes = TY_AXIS(COMPRESSION), .compression.kind = (ty_compression_kind)99}},
-         "compression: found compression 99"},
+         "has no compression=unknown"},
         {"", {.pins = {.staleness = 65}}, "staleness: found 65, expected at most 64"},
         {"staleness=1,pp=16", {0}, "staleness: found 1, expected 0: no stage has replicas"},
         {"staleness=2,schedule=pipedream",

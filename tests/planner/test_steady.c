@@ -185,7 +185,7 @@ Test(steady, memory_of_few_micro_batches)
         ty_program *program = NULL, *passes = NULL;
         ty_error error = {0};
 
-        while (shape.replicas[ranks] > 0)
+        while (ranks < sizeof shape.replicas / sizeof *shape.replicas && shape.replicas[ranks] > 0)
             ranks++;
         ranks /= shape.virtual_stages > 0 ? shape.virtual_stages : 1;
         shape.micro_batches = 2 * ranks * (1 + random_below(&numbers, 64 / ranks));
