@@ -130,7 +130,7 @@ if [ -n "$(losses turns-run.json)" ] && [ "$(losses turns-run.json)" = "$(losses
 
 # The compressor: the same bytes and the same losses as fp16.
 for codec in fp16-again fp16; do
-    expect 0 plan -w vgg16 -c "2x p100-server" --fix pp=1,compression=$codec --no-simulate -q --json
+    expect 0 plan -w vgg16 -c "2x p100-server" --stack trainyard --fix pp=1,compression=$codec --no-simulate -q --json
     cp "$scratch/out" $codec.json
     expect 0 plan -w mlp -c local:2 --fix pp=1,compression=$codec,micro_batch=64,bucket=25MiB,algorithm=ring -q -o $codec-local.json
     expect 0 run $codec-local.json --steps 8 -q -o $codec-run.json
