@@ -468,6 +468,7 @@ static void print_alternative(const ty_plan *plan, const ty_candidate *row, ty_t
 {
     char seconds[32], bytes[32] = "-";
     ty_text words = {0};
+    const double percent = 100 * slower_by(plan, row);
 
     add_sizes(row, text);
     if (!(ty_candidate_step_s(row) > 0)) {
@@ -478,7 +479,8 @@ static void print_alternative(const ty_plan *plan, const ty_candidate *row, ty_t
     ty_format_seconds(ty_candidate_step_s(row), seconds);
     if (row->peak_memory_bytes > 0)
         ty_format_memory((double)row->peak_memory_bytes, bytes);
-    ty_text_addf(text, "%9s %9s %4.0f %%", seconds, bytes, 100 * slower_by(plan, row));
+    ty_text_addf(text, "%9s %9s %4.0f %%", seconds, bytes,
+                 fabs(percent) < 0.5 ? 0 : percent); /* no "-0" */
     add_differences(plan, row, &words);
     if (words.length > 0) {
         ty_text_add(text, "  ");

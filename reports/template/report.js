@@ -324,14 +324,17 @@
 
   function certaintyCards(step) {
     const words = { measured: "measured", calibrated: "calibrated", datasheet: "data sheet" };
-    const near = plan.nearest && plan.nearest[0], interval = plan.interval;
+    const interval = plan.interval;
     return [
-      interval && [formats.share(interval.coverage) + " interval of the step time", seconds(interval.low_s) + " to " + seconds(interval.high_s)],
+      interval && [Math.round(100 * interval.coverage) + " % interval of the step time", seconds(interval.low_s) + " to " + seconds(interval.high_s)],
       interval && Math.abs(interval.expected_s / step - 1) > 0.03 && ["expected step time", seconds(interval.expected_s)],
       plan.judged ? ["mean error", digits(100 * plan.judged.mean_error) + " % on " + plan.judged.rows + " held-out runs"]
         : ["provenance", plan.is_fitted ? "fitted to published runs" : words[plan.provenance] || plan.provenance],
-      near && ["nearest measured run", seconds(near.step_s) + ": " + near.model + ", " + near.devices + " " + near.device + ", " + near.precision + ", " + near.framework + " (" + near.source + ")"],
     ];
+  }
+  function nearestRun() {
+    const near = plan.nearest && plan.nearest[0];
+    return near && note("Nearest measured run: " + near.model + " on " + near.devices + " " + near.device + ", " + near.precision + ", " + near.framework + ": " + seconds(near.step_s) + " per step (" + near.source + ").");
   }
   function answerCards() {
     const s = prediction, memory = fullest(plan), noun = plan.device_noun, last = run && run.evaluations[run.evaluations.length - 1];
@@ -364,7 +367,7 @@
       measured && ", " + seconds(measured.step_time_s) + " measured (" + formats.change(comparison.step_time_error) + ")",
       ". Bottleneck: " + (measured || s).limited_by,
       report.busy && [". ", strong("The machine"), " " + report.busy], "."]);
-    return [head, answerCards()];
+    return [head, answerCards(), nearestRun()];
   }
   function answerSection() {
     const phases = documentOf("trainyard.phased-plan/1"), failed = documentOf("trainyard.infeasible/1"), asked = documentsOf("trainyard.whatif/1")[0];

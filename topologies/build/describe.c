@@ -355,7 +355,7 @@ static ty_status read_p2p(const description *d, uint32_t i, const char *path, ne
                           ty_error *error)
 {
     n->has_p2p = true;
-    n->is_staged = strcmp(path, "host") == 0 || strcmp(path, "none") == 0;
+    n->is_staged = strcmp(path, "host") == 0;
     return n->is_staged || strcmp(path, "pcie") == 0
                ? TY_OK
                : fail_at(d, i, error, "p2p=pcie (direct) or p2p=host (through host memory)", NULL);
